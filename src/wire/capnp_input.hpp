@@ -33,6 +33,10 @@ class Input {
 
   [[nodiscard]] std::string name(capnp::Text::Reader text, std::size_t max_bytes) const;
   [[nodiscard]] Bytes data(capnp::Data::Reader bytes, std::size_t max_bytes) const;
+  /// In place, of bytes with a form of their own.
+  [[nodiscard]] std::span<const std::byte> view(capnp::Data::Reader bytes) const {
+    return {reinterpret_cast<const std::byte*>(bytes.begin()), bytes.size()};
+  }
   [[nodiscard]] std::int32_t rank(std::int32_t value) const;
   /// A rank, or no_member.
   [[nodiscard]] std::int32_t rank_or_none(std::int32_t value) const { return value == no_member ? value : rank(value); }
@@ -88,10 +92,6 @@ class Input {
   kj::Array<capnp::word> copy_;  // only of input that is not aligned
   kj::ArrayPtr<const capnp::word> words_;
 };
-
-inline std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
-  return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
-}
 
 /// Reads a message in the stream framing of Cap'n Proto. read(root, input) builds the value.
 template <typename Root, typename Read>

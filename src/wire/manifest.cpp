@@ -113,7 +113,7 @@ class ManifestReader {
         names_left_(in.words().asBytes().size(), 16u << 20),
         checks_left_(in.words().asBytes().size(), 16u << 20) {
     manifest_.ranks = in_.at("Manifest.ranks").rank(from.getRanks());
-    names_ = decode_names(bytes_of(in_.at("Manifest.names").pass(from.getNames())), in_, names_left_);
+    names_ = decode_names(in_.at("Manifest.names").view(from.getNames()), in_, names_left_);
     for (const auto state : in_.at("Manifest.states").list(from.getStates())) {
       states_.push_back(in_.name(state, max_name_bytes));
     }
@@ -123,8 +123,8 @@ class ManifestReader {
     }
     rules_ = read_rules(from, in_);
     const TableSizes sizes{names_.size(), states_.size(), shapes_.size(), rules_.size()};
-    const auto encoded = in_.at("Manifest.tensors").pass(from.getTensors());
-    const auto tensors = decode_rows(bytes_of(encoded), sizes, in_, "Manifest.tensors");
+    const auto encoded = in_.at("Manifest.tensors").view(from.getTensors());
+    const auto tensors = decode_rows(encoded, sizes, in_, "Manifest.tensors");
     manifest_.tensors.reserve(tensors.size());
     for (const TensorRow& tensor : tensors) add(tensor);
     for (const auto alias : in_.at("Manifest.aliases").list(from.getAliases())) {

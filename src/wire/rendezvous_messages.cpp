@@ -29,10 +29,6 @@ std::vector<std::int32_t> read_members(capnp::List<std::int32_t>::Reader from, I
   return members;
 }
 
-std::vector<MemberRun> read_runs(capnp::Data::Reader from, Input& in) {
-  return decode_runs({reinterpret_cast<const std::byte*>(from.begin()), from.size()}, in);
-}
-
 Join read_join(schema::MemberRecord::Reader from, Input& in) {
   MemberRecord record;
   record.rank = in.at("Join.rank").rank_or_none(from.getRank());
@@ -87,12 +83,12 @@ Roster read_roster(schema::Roster::Reader from, Input& in) {
     roster.groups.push_back({group.getNumber(), group.getEpoch(), group.getOrigin(), group.getStep(),
                              group.getGeneration(), digests[group.getManifest()], digests[group.getValues()]});
   }
-  roster.runs = read_runs(in.at("Roster.runs").pass(from.getRuns()), in);
+  roster.runs = decode_runs(in.at("Roster.runs").view(from.getRuns()), in);
   return roster;
 }
 
 MembershipChanges read_membership_changes(schema::MembershipChanges::Reader from, Input& in) {
-  MembershipChanges membership_changes{read_runs(in.at("MembershipChanges.runs").pass(from.getRuns()), in)};
+  MembershipChanges membership_changes{decode_runs(in.at("MembershipChanges.runs").view(from.getRuns()), in)};
   for (const MemberRun& run : membership_changes.runs) {
     if (run.group > static_cast<std::uint32_t>(Presence::lost)) in.reject(fmt::format("has the group {}", run.group));
   }

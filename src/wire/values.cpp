@@ -193,7 +193,7 @@ Bytes encode_values(const std::vector<NamedValue>& values) {
 std::vector<NamedValue> decode_values(std::span<const std::byte> bytes) {
   return read_canonical<schema::Values>("Values", bytes, [&](schema::Values::Reader from, Input& in) {
     Expansion names_left(bytes.size(), 1u << 20, 128);
-    const auto names = decode_names(bytes_of(in.at("Values.names").pass(from.getNames())), in, names_left);
+    const auto names = decode_names(in.at("Values.names").view(from.getNames()), in, names_left);
     std::vector<std::string> states;
     for (const auto state : in.at("Values.states").list(from.getStates())) {
       states.push_back(in.name(state, max_name_bytes));
@@ -206,8 +206,8 @@ std::vector<NamedValue> decode_values(std::span<const std::byte> bytes) {
       in.at("Values.distinct", distinct.size());
       distinct.emplace_back(read_item(item, in, Budget{max_value_depth, items_left}));
     }
-    const auto encoded = in.at("Values.rows").pass(from.getRows());
-    const auto rows = decode_rows(bytes_of(encoded), sizes_of(names.size(), states.size()), in, "Values.rows");
+    const auto encoded = in.at("Values.rows").view(from.getRows());
+    const auto rows = decode_rows(encoded, sizes_of(names.size(), states.size()), in, "Values.rows");
     std::vector<NamedValue> values;
     values.reserve(rows.size());
     for (const TensorRow& row : rows) {
