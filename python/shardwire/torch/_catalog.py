@@ -52,7 +52,6 @@ class Parts:
     optimized: list[Optimized]
 
 
-@without_collections()
 def parts_of(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks) -> Parts:
     named = modules(model)
     found = parameters(named, ranks)
@@ -66,7 +65,6 @@ class ModelCatalog:
     because no two wanted tensors may share memory: see `shared`.
     """
 
-    @without_collections()
     def __init__(self, parts: Parts, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks, wanting: bool,
                  absent: Absences | None = None) -> None:
         self.ranks = ranks
@@ -226,6 +224,7 @@ def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool
     return known
 
 
+@without_collections()
 def catalog_of(model: nn.Module, optimizers: Any = None, *, rank: int | None = None, world_size: int | None = None,
                ranks: int | Sequence[int] | None = None) -> Catalog:
     """The parameters, buffers and optimizer states of this rank, for `Session.publish`, `Session.restore` and `plan`.
