@@ -31,7 +31,7 @@ void SlowSources::begin_period(Clock::Time now) {
 void SlowSources::look(Clock::Time now, bool overslept) {
   const double seconds = seconds_of(now - began_);
   if (overslept) {
-    // What has been read says how fast sources can be at least, and nothing about how slow they are.
+    // A reader that slept knows how fast its sources are at least. It cannot tell how slow they are.
     note_paces(seconds, false);
     begin_period(now);
   } else if (now - began_ < notice_) {
