@@ -225,7 +225,9 @@ BOOST_AUTO_TEST_CASE(sources_that_end_during_the_commit_cost_nothing) {
   restore.wait();
   BOOST_TEST(killed);
   BOOST_TEST(job.tensor.is_filled());
-  BOOST_TEST(std::ranges::all_of(zeros, [](std::byte one) { return one == std::byte{0}; }));
+  // Each byte equals the next. A loop takes half a minute where the tests are not optimized.
+  BOOST_TEST(int(zeros.front()) == 0);
+  BOOST_TEST(std::memcmp(zeros.data(), zeros.data() + 1, zeros.size() - 1) == 0);
 }
 
 // --- silence ---
