@@ -121,9 +121,11 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_is_named_and_the_others_end) {
   const File text("case.json");
   const File report("report.json");
   std::ofstream(text.path()) << rows_to_columns;
-  RunningCommand command({command_path(), "run", text.path(), "--transport", transport_under_test(), "--rate", "100K",
-                          "--deadline", "45", "--report", report.path()});
-  std::this_thread::sleep_for(std::chrono::seconds(3));  // 3 MB at 100 KB/s: in the middle of the move
+  // Each rank moves 3 MB.
+  RunningCommand command({command_path(), "run", text.path(), "--transport", transport_under_test(), "--rate", "500K",
+                          "--deadline", "45", "--report", report.path()},
+                         "", {{"SHARDWIRE_LOG", "info"}});
+  BOOST_REQUIRE(command.await_error_text("restore of '", 4));
   const auto ranks = children_of(command.pid());
   BOOST_REQUIRE_EQUAL(ranks.size(), 4U);
   ::kill(ranks[2], SIGKILL);

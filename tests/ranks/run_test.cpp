@@ -285,8 +285,9 @@ BOOST_AUTO_TEST_CASE(an_interrupt_ends_all_ranks) {
     "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}})j";
   const std::string path = report_path() + ".case";
   std::ofstream(path) << slow;
-  RunningCommand command({command_path(), "run", path, "--transport", transport_under_test(), "--rate", "1K"});
-  std::this_thread::sleep_for(std::chrono::seconds(2));
+  RunningCommand command({command_path(), "run", path, "--transport", transport_under_test(), "--rate", "1K"}, "",
+                         {{"SHARDWIRE_LOG", "info"}});
+  BOOST_REQUIRE(command.await_error_text("restore of '", 2));
   command.send(SIGINT);
   const CommandResult result = command.wait();
   BOOST_TEST(result.exit_code == 130);

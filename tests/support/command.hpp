@@ -12,6 +12,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -78,30 +79,47 @@ class RunningCommand {
   [[nodiscard]] pid_t pid() const { return pid_; }
   void send(int signal) const { ::kill(pid_, signal); }
 
+  /// Waits until the command has written `text` this many times to its standard error. False if it ends before, or if time runs out.
+  bool await_error_text(std::string_view text, int times, std::chrono::seconds at_most = std::chrono::seconds(60)) {
+    const auto written = [&] {
+      int found = 0;
+      for (std::size_t at = 0; (at = result_.err.find(text, at)) != std::string::npos; ++at) ++found;
+      return found >= times;
+    };
+    const auto end = std::chrono::steady_clock::now() + at_most;
+    while (!written()) {
+      if (!talk_until(end)) return false;
+    }
+    return true;
+  }
+
   CommandResult wait(std::chrono::seconds at_most = std::chrono::seconds(60)) {
     const auto end = std::chrono::steady_clock::now() + at_most;
-    CommandResult result;
-    while (out_ >= 0 || err_ >= 0) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-      if (left.count() <= 0) {
-        result.timed_out = true;
-        ::kill(pid_, SIGKILL);
-        break;
-      }
-      pollfd fds[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}, {in_, POLLOUT, 0}};
-      ::poll(fds, 3, static_cast<int>(left.count()));
-      if (fds[0].revents != 0) read_some(out_, result.out);
-      if (fds[1].revents != 0) read_some(err_, result.err);
-      if (in_ >= 0) feed();
+    while (talk_until(end)) {
+    }
+    if (out_ >= 0 || err_ >= 0) {
+      result_.timed_out = true;
+      ::kill(pid_, SIGKILL);
     }
     int status = 0;
     ::waitpid(pid_, &status, 0);
     pid_ = -1;
-    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    return result;
+    result_.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return std::move(result_);
   }
 
  private:
+  // Waits for the next piece of text. False if there is none: the command has ended, or time has run out.
+  bool talk_until(std::chrono::steady_clock::time_point end) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    if ((out_ < 0 && err_ < 0) || left.count() <= 0) return false;
+    pollfd fds[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}, {in_, POLLOUT, 0}};
+    ::poll(fds, 3, static_cast<int>(left.count()));
+    if (fds[0].revents != 0) read_some(out_, result_.out);
+    if (fds[1].revents != 0) read_some(err_, result_.err);
+    if (in_ >= 0) feed();
+    return true;
+  }
   static void read_some(int& fd, std::string& into) {
     char block[1 << 16];
     const ssize_t got = ::read(fd, block, sizeof block);
@@ -126,6 +144,7 @@ class RunningCommand {
     in_ = -1;
   }
 
+  CommandResult result_;  // what the command has written so far
   std::string input_;
   pid_t pid_ = -1;
   int in_ = -1;
