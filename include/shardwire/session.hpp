@@ -351,10 +351,11 @@ class Session {
   Inventory inventory(const std::string& from = "state", std::optional<std::int64_t> step = {},
                       Duration timeout = std::chrono::seconds(10));
   /// Returns the inventory as soon as every rank of the layouts is published at `step`, or the absent ones can appear no
-  /// more, because their members have left or went on to a later step.
+  /// more, because their members have left or went on to a later step. Without a step: as soon as this holds for any, the newest
+  /// complete one.
   /// Errors: throws Error{timed_out} naming the absent ranks, or none if nobody publishes; Error{step_mismatch} if all
   ///         publishers went on to later steps; otherwise as inventory().
-  Inventory await_step(const std::string& from, std::int64_t step, Duration timeout);
+  Inventory await_step(const std::string& from, std::optional<std::int64_t> step, Duration timeout);
   /// The session-wide figures of a restore's report, for members that only serve.
   [[nodiscard]] SessionUsage usage() const;
   /// Leaves in order: retires all publications and waits for their readers at most `timeout`. The destructor leaves at

@@ -414,9 +414,9 @@ class Session:
     def inventory(self, name: str = 'state', step: int | None = None, timeout: shardwire._types.Seconds = 10) -> Inventory:
         """What members publish under the name at this moment."""
 
-    def await_step(self, name: str, step: int, timeout: shardwire._types.Seconds) -> Inventory:
+    def await_step(self, name: str, step: int | None, timeout: shardwire._types.Seconds) -> Inventory:
         """
-        Returns the inventory once every rank has published the step, or the absent ones can no more.
+        Returns the inventory once every rank has published the step, or the absent ones can no more. Without a step: once this holds for any; the newest complete one then counts.
         """
 
     def paths(self, name: str = 'state', timeout: shardwire._types.Seconds = 10) -> list[shardwire._types.PeerPath]:

@@ -224,7 +224,8 @@ nb::object inventory(PySession& self, const std::string& name, std::optional<std
   return nb::cast(unlocked([&] { return self->inventory(name, step, timeout); }));
 }
 
-nb::object await_step(PySession& self, const std::string& name, std::int64_t step, const Seconds& timeout) {
+nb::object await_step(PySession& self, const std::string& name, std::optional<std::int64_t> step,
+                      const Seconds& timeout) {
   return nb::cast(unlocked([&] { return self->await_step(name, step, timeout); }));
 }
 
@@ -396,9 +397,11 @@ void bind_session(nb::module_& module) {
            nb::sig("def inventory(self, name: str = 'state', step: int | None = None, timeout: "
                    "shardwire._types.Seconds = 10) -> "
                    "Inventory"))
-      .def("await_step", &await_step, nb::arg("name"), nb::arg("step"), nb::arg("timeout"),
-           "Returns the inventory once every rank has published the step, or the absent ones can no more.",
-           nb::sig("def await_step(self, name: str, step: int, timeout: shardwire._types.Seconds) -> Inventory"))
+      .def("await_step", &await_step, nb::arg("name"), nb::arg("step").none(), nb::arg("timeout"),
+           "Returns the inventory once every rank has published the step, or the absent ones can no more. Without a "
+           "step: once "
+           "this holds for any; the newest complete one then counts.",
+           nb::sig("def await_step(self, name: str, step: int | None, timeout: shardwire._types.Seconds) -> Inventory"))
       .def("paths", &paths, nb::arg("name") = "state", nb::arg("timeout") = Seconds{10},
            "The paths from this process to each current publisher.",
            nb::sig("def paths(self, name: str = 'state', timeout: shardwire._types.Seconds = 10) -> "

@@ -55,7 +55,8 @@ shardwire_code shardwire_session_await_step(shardwire_session* session, const ch
                                             int64_t timeout_ns, shardwire_inventory** inventory,
                                             shardwire_error** error) {
   return create(inventory, error, [&] {
-    return InventoryRecord(object(session, "session").await_step(text(from, "from"), step, duration(timeout_ns)));
+    return InventoryRecord(
+        object(session, "session").await_step(text(from, "from"), step_of(step), duration(timeout_ns)));
   });
 }
 

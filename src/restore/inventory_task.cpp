@@ -52,7 +52,7 @@ void InventoryTask::look() {
 
 // Sources go forward: a step that all have passed never comes back.
 void InventoryTask::require_possible(const Inventory& inventory, const Records& all) const {
-  if (!inventory.publishers.empty() || all.empty() || !inventory.awaited.empty()) return;
+  if (!request_.step || !inventory.publishers.empty() || all.empty() || !inventory.awaited.empty()) return;
   if (std::ranges::all_of(all, [&](const auto& record) { return record.step < *request_.step; })) return;
   throw Error(ErrorCode::step_mismatch,
               fmt::format("no rank publishes step {} of '{}' any more: source rank {} is at step {}", *request_.step,

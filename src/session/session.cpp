@@ -80,7 +80,7 @@ std::vector<PeerPath> Session::paths(const std::string& from, Duration timeout) 
 Inventory Session::inventory(const std::string& from, std::optional<std::int64_t> step, Duration timeout) {
   return state().inventory({.from = from, .step = step, .timeout = timeout});
 }
-Inventory Session::await_step(const std::string& from, std::int64_t step, Duration timeout) {
+Inventory Session::await_step(const std::string& from, std::optional<std::int64_t> step, Duration timeout) {
   return state().inventory({.from = from, .step = step, .until_final = true, .timeout = timeout});
 }
 SessionUsage Session::usage() const {

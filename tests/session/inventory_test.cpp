@@ -204,6 +204,25 @@ BOOST_AUTO_TEST_CASE(a_step_is_awaited_until_its_last_rank_publishes) {
   BOOST_TEST(found->publishers.size() == 3U);
 }
 
+BOOST_AUTO_TEST_CASE(any_step_is_awaited_until_its_last_rank_publishes) {
+  Job job;
+  const Error nobody = failure_of([&] { job.at(2).await_step("state", {}, soon); });
+  BOOST_TEST((nobody.code() == ErrorCode::timed_out && nobody.ranks().empty()));
+  const Publication first = job.publish(0, 5);
+  Publication second = job.publish(1, 4);
+  const Error early = failure_of([&] { job.at(0).await_step("state", {}, soon); });
+  BOOST_TEST((early.code() == ErrorCode::timed_out));
+  BOOST_TEST(says(early, "'state' was not there"));
+  std::optional<Inventory> found;
+  std::thread waits([&] { found = job.at(0).await_step("state", {}, patience); });
+  const Publication third = job.publish(2, 5);
+  second.update(job.catalog(1), 5, Snapshot::copy, patience);
+  waits.join();
+  BOOST_REQUIRE(found);
+  BOOST_TEST(found->step == 5);
+  BOOST_TEST(found->publishers.size() == 3U);
+}
+
 BOOST_AUTO_TEST_CASE(a_step_that_all_have_passed_is_refused) {
   Job job;
   const Publication first = job.publish(0, 9), second = job.publish(1, 9), third = job.publish(2, 9);

@@ -106,7 +106,8 @@ const shardwire_job_layout* shardwire_inventory_held(const shardwire_inventory* 
 shardwire_code shardwire_session_inventory(shardwire_session* session, const char* from, int64_t step,
                                            int64_t timeout_ns, shardwire_inventory** inventory,
                                            shardwire_error** error);
-/// Waits until every rank of the layouts is published at `step`, or the absent ones can appear no more.
+/// Waits until every rank of the layouts is published at `step`, or the absent ones can appear no more. With
+/// SHARDWIRE_UNSET_STEP until this holds for any step; the newest complete one then counts.
 /// Errors: TIMED_OUT naming the absent ranks; STEP_MISMATCH if all publishers went on to later steps.
 shardwire_code shardwire_session_await_step(shardwire_session* session, const char* from, int64_t step,
                                             int64_t timeout_ns, shardwire_inventory** inventory,
