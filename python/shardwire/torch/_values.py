@@ -34,7 +34,8 @@ ELSEWHERE = _Elsewhere()
 
 def tensor_value(tensor: torch.Tensor) -> TensorValue:
     """A copy of the tensor, which has to be whole on this rank."""
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    # A copy: contiguous() leaves one element its stride, with which view() makes no bytes of it.
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
     data = bytes(plain.reshape(-1).view(torch.uint8).numpy()) if plain.numel() else b""
     return TensorValue(name_of(plain.dtype), tuple(plain.shape), data)
 
