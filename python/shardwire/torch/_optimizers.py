@@ -110,6 +110,16 @@ def entries(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[int, 
             if not isinstance(key, torch.Tensor))
 
 
+_GROUP = "optimizer_group/"
+# Prefix of the options of groups without parameters.
+
+
+def empty_groups(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Groups without parameters on this rank, and the names under which their options are published."""
+    return ((f"{_GROUP}{number}/{place}", group) for number, optimizer in enumerate(optimizers)
+            for place, group in enumerate(optimizer.param_groups) if not group["params"])
+
+
 def options(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The options of a group, without the parameters that it lists."""
     return ((name, value) for name, value in group.items() if name not in _NUMBERS)

@@ -25,8 +25,9 @@ from ._extra import received_extra, request_extra
 from ._layouts import Local, ranks_of
 from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
 from ._model import add_tensor, reshard
-from ._optimizers import Optimized, Optimizers, entry_of, groups_differ, list_of, step_device
-from ._values import from_value, like
+from ._optimizers import (Optimized, Optimizers, empty_groups, entry_of, groups_differ, list_of, options,
+                          step_device)
+from ._values import from_value, put
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +202,9 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
         if entry[0] >= len(optimizers):
             raise LayoutMismatch(f"the sources' optimizer {entry[0]} keeps '{entry[1]}' in its state; here is no such optimizer")
         wanted.small.add_value(key.fqn, key.state)
+    for name, _ in empty_groups(optimizers):
+        if TensorKey("", name) in published:
+            wanted.small.add_value("", name, agree="any")
     request_extra(wanted.small, listed.values)
 
 
@@ -217,12 +221,23 @@ class _Values:
     extra: dict[str, Any]
 
     def apply(self) -> None:
+        written: dict[int, torch.Tensor] = {}
+
+        def placed(value: Any, local: Any) -> Any:
+            """In the memory of the local tensor, unless that has received another value already."""
+            if not isinstance(local, torch.Tensor) or not isinstance(value, torch.Tensor):
+                return value
+            first = written.setdefault(id(local), value)
+            return put(value, local) if first is value or torch.equal(first, value) else value
+
         for state, name, value in self.states:
             local = state.get(name)
-            state[name] = like(with_tensors(name, value, tensors_in(name, local)), local)
-        for group, options_of in self.groups:
-            for option, value in options_of.items():
-                group[option] = like(value, group.get(option))
+            state[name] = placed(with_tensors(name, value, tensors_in(name, local)), local)
+        for group, received_options in self.groups:
+            for option in [option for option, _ in options(group) if option not in received_options]:
+                del group[option]
+            for option, value in received_options.items():
+                group[option] = placed(value, group.get(option))
         for tensor, received in self.shared:
             tensor.copy_(received)
         for optimizer, received_entries in self.entries:
@@ -230,7 +245,7 @@ class _Values:
             for key in [key for key in kept if not isinstance(key, torch.Tensor) and key not in received_entries]:
                 del kept[key]
             for key, value in received_entries.items():
-                kept[key] = like(value, kept.get(key))
+                kept[key] = placed(value, kept.get(key))
         for module, state in self.modules:
             module.set_extra_state(state)
 
@@ -252,6 +267,9 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
             raise groups_differ(fqn, one.parameter.fqn, known, group)
         if known is group:
             groups.append((one.group, {name: from_value(value) for name, value in group.items()}))
+    for name, empty in empty_groups(optimizers):
+        if TensorKey("", name) in values:
+            groups.append((empty, {option: from_value(value) for option, value in values[TensorKey("", name)].items()}))
     first: dict[int, tuple[TensorKey, torch.Tensor, torch.Tensor]] = {}
     for state, key, received in wanted.shared:
         if key in skipped:
