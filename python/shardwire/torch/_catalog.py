@@ -19,7 +19,7 @@ from ._dtensor import is_dtensor
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
 from ._lists import sent_tensors, without_tensors
-from ._model import Parameter, buffers, extra_states, memory_of, modules, parameters
+from ._model import Parameter, buffers, extra_states, memory_of, modules, parameters, place_of
 from ._optimizers import Optimized, list_of, optimized
 from ._places import Places
 
@@ -80,6 +80,9 @@ class ModelCatalog:
         # Tensors of one memory, of a wanting catalog, which names only the first.
         self.twins: list[tuple[TensorKey, TensorKey, Local]] = []
         self._at: dict[Any, TensorKey] = {}
+        # States that are tensors of others, of a publishing catalog.
+        self.ties: list[tuple[TensorKey, TensorKey]] = []
+        self._states_at: dict[Any, TensorKey] = {}
         self.one_element = OneElement()
         self._absent = absent
         self._published: dict[TensorKey, Any] = {}
@@ -132,8 +135,9 @@ class ModelCatalog:
         absent: Absent = "error"
         key = TensorKey(fqn, state)
         # Members of a flat parameter share its tensor, and have other places in it.
-        if self.wanting and tensor.numel() and (local.source is tensor or is_dtensor(local.source)):
-            first = self._at.setdefault((device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), local.shape), key)
+        place = place_of(tensor) if self.wanting and (local.source is tensor or is_dtensor(local.source)) else None
+        if place is not None:
+            first = self._at.setdefault((place, local.shape), key)
             if first != key:
                 self.twins.append((first, key, local))
                 return
@@ -163,7 +167,15 @@ class ModelCatalog:
             except Error as error:
                 raise type(error)(f"{fqn}:{name}: {error}", error.gaps, error.ranks) from None
             if local is not None:
+                if not self.wanting and not one.parameter.shares_state:
+                    self._note_tie(TensorKey(fqn, name), local.tensor)
                 self._add(fqn, name, local, one.parameter.shares_state)
+
+    def _note_tie(self, key: TensorKey, tensor: torch.Tensor) -> None:
+        place = place_of(tensor)
+        first = self._states_at.setdefault(place, key) if place is not None else key
+        if first != key:
+            self.ties.append((key, first))
 
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""

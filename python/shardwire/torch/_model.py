@@ -142,6 +142,13 @@ def memory_of(fqn: str, state: str, tensor: torch.Tensor) -> torch.UntypedStorag
     return memory
 
 
+def place_of(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+    """Equal for tensors that are the same memory; None of a tensor without elements."""
+    if not tensor.numel():
+        return None
+    return tensor.get_device(), tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
 def add_tensor(catalog: Catalog, key: TensorKey, local: Local, owner: Any, absent: Absent = "error") -> None:
     """Adds this rank's part of a tensor. `owner` keeps its memory."""
     tensor = local.tensor

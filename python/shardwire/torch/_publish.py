@@ -13,7 +13,7 @@ from .._types import Snapshot
 from ._catalog import GROUP, ModelCatalog, model_catalog, without_collections
 from ._extra import extra_values
 from ._layouts import ranks_of
-from ._optimizers import Optimizers, empty_groups, entries, entry_name, list_of, options
+from ._optimizers import Optimizers, empty_groups, entries, entry_name, list_of, options, tie_name
 from ._values import to_value
 
 
@@ -27,6 +27,8 @@ def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], ext
         values[TensorKey(one.parameter.fqn, GROUP)] = group
     for name, empty in empty_groups(optimizers):
         values[TensorKey("", name)] = {option: to_value(value) for option, value in options(empty)}
+    for state, other in held.ties:
+        values[TensorKey("", tie_name(state, other))] = None
     for number, key, entry in entries(optimizers):
         values[TensorKey("", entry_name(number, key))] = to_value(entry)
     for key, module in held.extra_states():

@@ -20,13 +20,14 @@ from ._absent import absence_of
 from ._awaiting import Deadline, final_inventory, reading
 from ._catalog import (BUFFER, GROUP, PARAM, Absences, ModelCatalog, Parts, kept_catalog, model_catalog, parts_of,
                        without_collections)
+from ._dtensor import is_dtensor, local_tensor
 from ._dtypes import dtype_of
 from ._extra import received_extra, request_extra
 from ._layouts import Local, ranks_of
 from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
-from ._model import add_tensor, reshard
+from ._model import add_tensor, place_of, reshard
 from ._optimizers import (Optimized, Optimizers, empty_groups, entry_of, groups_differ, list_of, options,
-                          step_device)
+                          step_device, tie_of)
 from ._values import from_value, put
 
 
@@ -53,6 +54,8 @@ class Published:
         self.tensors = inventory.tensors
         self.values = inventory.values
         self.aliases = inventory.aliases
+        self.ties = dict(tie for tie in (tie_of(key.state) for key in self.values if key.fqn == "") if tie is not None)
+        """States that are tensors of others, and these."""
         self.states: dict[str, dict[str, TensorInfo]] = {}
         """Tensors by the names of their parameter, then by state."""
         for key, info in self.tensors.items():
@@ -91,6 +94,31 @@ def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
             placements.append(placement if kept else Replicate())
         return empty_dtensor(*info.shape, dtype=dtype, device_mesh=key.device_mesh, placements=placements)
     return torch.empty(info.shape, dtype=dtype, device=key.device)
+
+
+class _StateTensors:
+    """Chooses the tensors of states: those that are there, or new ones. Two states have one tensor where they have in the sources."""
+
+    def __init__(self, published: Published) -> None:
+        self._published = published
+        self._chosen: dict[TensorKey, torch.Tensor] = {}
+        self._taken: set[Any] = set()
+
+    def of(self, one: Optimized, state: str, info: TensorInfo, known: Any) -> torch.Tensor:
+        keys = [TensorKey(self._published.aliases.get(name, name), state) for name in (one.parameter.fqn, *one.parameter.aliases)]
+        tie = next((self._published.ties[key] for key in keys if key in self._published.ties), None)
+        tensor = self._chosen.get(tie) if tie is not None else None
+        if tensor is None:
+            own = isinstance(known, torch.Tensor) and (one.parameter.shares_state or self._place(known) not in self._taken)
+            tensor = known if own else _new_state(one, info)
+        self._taken.add(self._place(tensor))
+        for key in keys:
+            self._chosen.setdefault(key, tensor)
+        return tensor
+
+    @staticmethod
+    def _place(tensor: torch.Tensor) -> Any:
+        return place_of(local_tensor(tensor) if is_dtensor(tensor) else tensor) or id(tensor)
 
 
 @contextlib.contextmanager
@@ -136,6 +164,7 @@ def _drop_other_states(found: Sequence[Optimized], published: Published, policy:
 def _create_missing_states(found: Sequence[Optimized], published: Published) -> None:
     """In the order of param_groups, because gathers of torch follow the order of the state."""
     values: dict[str, list[str]] = {}
+    tensors = _StateTensors(published)
     for key in published.values:
         if key.fqn and key.state != GROUP:
             values.setdefault(key.fqn, []).append(key.state)
@@ -150,12 +179,13 @@ def _create_missing_states(found: Sequence[Optimized], published: Published) -> 
         kept = one.optimizer.state[one.parameter.key]
         for state in others:
             known = sent_tensors(one, state, kept.get(state))
-            items = {item: wanted.pop(item) for item in items_of(state, wanted)}
-            if items.keys() != known.keys():
-                kept[state] = Tensors({item: known[item] if item in known else _new_state(one, info) for item, info in items.items()})
+            items = {item: tensors.of(one, item, wanted.pop(item), known.get(item)) for item in items_of(state, wanted)}
+            if items.keys() != known.keys() or any(items[item] is not known[item] for item in items):
+                kept[state] = Tensors(items)
+            elif isinstance(kept.get(state), torch.Tensor):
+                kept[state] = None  # the sources have something else there
         for state, info in wanted.items():
-            if state not in kept or kept[state] is None:
-                kept[state] = _new_state(one, info)
+            kept[state] = tensors.of(one, state, info, kept.get(state))
         for state in others:
             kept.setdefault(state, None)
 
