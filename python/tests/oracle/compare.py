@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be seen of a model and its optimizers, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+Picture = dict[str, Any]
+
+
+def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
+    plain = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
+    return (type(tensor).__name__, tensor.dtype, tuple(tensor.shape), str(tensor.device), tensor.requires_grad, tensor.is_conj(),
+            tensor.is_neg(), "meta" if tensor.is_meta else bytes(plain.view(torch.uint8).numpy()) if plain.numel() else b"")
+
+
+def _memory(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tensor.untyped_storage().data_ptr(), tensor.storage_offset()
+
+
+class _Painter:
+    def __init__(self) -> None:
+        self.picture: Picture = {}
+        self._first: dict[tuple[int, ...], str] = {}
+
+    def add(self, path: str, thing: Any, memory: bool = True) -> None:
+        if isinstance(thing, torch.Tensor):
+            self.picture[path] = _tensor(thing)
+            if memory and thing.numel() and not thing.is_meta:
+                self.picture[f"{path} / memory"] = self._first.setdefault(_memory(thing), path)
+        elif isinstance(thing, dict):
+            self.picture[path] = type(thing).__name__
+            for key in sorted(thing, key=repr):
+                self.add(f"{path} / {key!r}", thing[key], memory=False)
+        elif isinstance(thing, (list, tuple)):
+            self.picture[path] = f"{type(thing).__name__} of {len(thing)}"
+            for number, item in enumerate(thing):
+                self.add(f"{path} / {number}", item, memory)
+        else:
+            self.picture[path] = f"{type(thing).__name__} {thing!r}"
+
+
+def picture(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Picture:
+    """Keys, types, devices and bytes, and of each tensor the first that has its memory.
+
+    Not of those that travel by value, which arrive as several tensors if they were one: in options, in dicts, and in entries that
+    belong to no parameter.
+    """
+    painter = _Painter()
+    for key, value in model.state_dict(keep_vars=True).items():
+        painter.add(f"model / {key}", value)
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        painter.add(f"buffer / {name}", buffer)
+    names = {id(parameter): name for name, parameter in reversed([*model.named_parameters(remove_duplicate=False)])}
+    for number, optimizer in enumerate(optimizers):
+        for key, state in optimizer.state.items():
+            if not isinstance(key, torch.Tensor):
+                painter.add(f"optimizer {number} / unowned / {key!r}", state, memory=False)
+                continue
+            painter.picture[f"optimizer {number} / state / {names[id(key)]}"] = type(state).__name__
+            for name, kept in state.items():
+                painter.add(f"optimizer {number} / state / {names[id(key)]} / {name!r}", kept)
+        for place, group in enumerate(optimizer.param_groups):
+            described = {name: [names[id(p)] for p in value] if name == "params" else value for name, value in group.items()}
+            painter.add(f"optimizer {number} / group {place}", described, memory=False)
+    return painter.picture
+
+
+def picture_of(thing: Any) -> Picture:
+    painter = _Painter()
+    painter.add("", thing, memory=False)
+    return painter.picture
+
+
+def differences(expected: Picture, found: Picture) -> list[str]:
+    def shown(value: Any) -> str:
+        if not isinstance(value, tuple):
+            return str(value)
+        kind, dtype, shape, device, *_, data = value
+        return f"{kind} {dtype} {shape} {device} {_} {data.hex() if isinstance(data, bytes) else data}"
+
+    return [f"{path}: expected {shown(expected.get(path, 'nothing'))}, found {shown(found.get(path, 'nothing'))}"
+            for path in dict.fromkeys([*expected, *found]) if expected.get(path, "nothing") != found.get(path, "nothing")]

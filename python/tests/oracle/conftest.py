@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+import pathlib
+import sys
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
+
+from pool import pool  # noqa: E402, F401

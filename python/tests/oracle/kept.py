@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes that found a fault, by what it was, and how their outcome begins."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from recipe import Common, Group, Made, Optimizer, Recipe, Side, Slot
+
+
+def _side(number: int, *optimizers: Optimizer, slots: tuple[Slot, ...] = (Slot(), Slot()), **others: Any) -> Side:
+    return Side(slots=slots, optimizers=optimizers, number=number, **others)
+
+
+def _sgd(*entries: Any, unowned: tuple[Any, ...] = (), **options: Any) -> Optimizer:
+    return Optimizer("SGD", (Group((0, 1), tuple(options.items())),), entries, unowned)
+
+
+_EMPTY = Optimizer("SGD", (Group((0, 1)), Group((), (("lr", 0.25),))))
+_NOTHING = Optimizer("SGD", (Group(),), unowned=(("clock", 1),))
+_TABLE = [(slot, "table", Common(Made((4,)))) for slot in (0, 1)]
+_TABLES = [(slot, "table", Made((4,), number=slot)) for slot in (0, 1)]
+_LISTS = [(slot, "tables", [Common(Made((4,))), 1]) for slot in (0, 1)]
+_RATES = Optimizer("Adam with a tensor for its rate", (Group((0,)), Group((1,))))
+
+KEPT: dict[str, tuple[str, Recipe]] = {
+    "options of a group without parameters": ("equal", Recipe(_side(1, _EMPTY), _side(2, Optimizer("SGD", (Group((0, 1)), Group()))))),
+    "an option that the sources lack": ("equal", Recipe(_side(1, _sgd()), _side(2, _sgd(other=[3])))),
+    "an option of another type": ("equal", Recipe(_side(1, _sgd(lr=0.5, scale=1)), _side(2, _sgd(scale=Made(()))))),
+    "entries of no parameter without any parameter": (
+        "equal", Recipe(_side(1, _NOTHING), _side(2, dataclasses.replace(_NOTHING, unowned=(("stale", 1),))))),
+    "one element with a stride, by value": ("equal", Recipe(_side(1, _sgd(unowned=(("clock", Made((1,), look="sliced")),))),
+                                                           _side(2, _sgd()))),
+    "a rate that groups of the target share": ("equal", Recipe(
+        _side(1, dataclasses.replace(_RATES, groups=(Group((0,)), Group((1,), (("lr", Made((), number=3)),))))), _side(2, _RATES))),
+    "one tensor in two states, cold": ("equal", Recipe(_side(1, _sgd(*_TABLE)), _side(2, _sgd()))),
+    "one tensor in two states, two in the target": ("equal", Recipe(_side(1, _sgd(*_TABLE)), _side(2, _sgd(*_TABLES)))),
+    "two tensors in two states, one in the target": ("equal", Recipe(_side(1, _sgd(*_TABLES)), _side(2, _sgd(*_TABLE)))),
+    "one tensor in two lists": ("equal", Recipe(_side(1, _sgd(*_LISTS)), _side(2, _sgd()))),
+    "one step for all parameters, and a further step": (
+        "equal", Recipe(_side(1, Optimizer("Keeping", (Group((0, 1)),)), steps=((0, 1),)), _side(2, Optimizer("Keeping", (Group((0, 1)),))))),
+    "a number where the target has a tensor": ("equal", Recipe(_side(1, _sgd((0, "seen", 3))), _side(2, _sgd((0, "seen", Made(())))))),
+    "a tensor where the target has a number": ("equal", Recipe(_side(1, _sgd((0, "seen", Made((3,))))), _side(2, _sgd((0, "seen", 3))))),
+}
