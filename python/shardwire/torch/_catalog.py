@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, Sequence
 import torch
 from torch import nn
 
-from .. import Catalog, Error, TensorKey
+from .. import Catalog, Error, TensorKey, Unsupported
 from .._types import Absent
 from ._absent import OneElement
 from ._dtensor import is_dtensor
@@ -152,6 +152,8 @@ class ModelCatalog:
 
     def _add_state(self, one: Optimized, name: str, value: Any) -> None:
         fqn = one.parameter.fqn
+        if name in (PARAM, GROUP):
+            raise Unsupported(f"{fqn}: an optimizer keeps a state named '{name}', which is taken: rename it")
         if not isinstance(value, torch.Tensor):
             tensors = sent_tensors(one, name, value)
             self.values[TensorKey(fqn, name)] = without_tensors(value) if tensors else value

@@ -18,8 +18,7 @@ from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Restore, Se
 from .._types import Absent, Replicas, Seconds, Verify
 from ._absent import absence_of
 from ._awaiting import Deadline, final_inventory, reading
-from ._catalog import (BUFFER, GROUP, PARAM, Absences, ModelCatalog, Parts, kept_catalog, model_catalog, parts_of,
-                       without_collections)
+from ._catalog import GROUP, PARAM, Absences, ModelCatalog, Parts, kept_catalog, model_catalog, parts_of, without_collections
 from ._dtensor import is_dtensor, local_tensor
 from ._dtypes import dtype_of
 from ._extra import received_extra, request_extra
@@ -63,6 +62,11 @@ class Published:
         for alias, fqn in self.aliases.items():
             if fqn in self.states:
                 self.states.setdefault(alias, self.states[fqn])
+
+    def optimized(self, fqn: str) -> dict[str, TensorInfo]:
+        """The tensors that optimizers keep of a parameter."""
+        states = self.states.get(fqn, {})
+        return {state: info for state, info in states.items() if state != PARAM} if PARAM in states else {}
 
 
 class _Asked:
@@ -150,7 +154,7 @@ def _drop_other_states(found: Sequence[Optimized], published: Published, policy:
     """The sources' optimizer has never stepped a parameter without state: as after load_state_dict(), it has none here either."""
     optimized = {fqn for fqn, state in published.values if state == GROUP}
     stateful = {key.fqn for key in published.values if key.state != GROUP}
-    stateful.update(fqn for fqn, states in published.states.items() if states.keys() - {PARAM, BUFFER})
+    stateful.update(fqn for fqn in published.states if published.optimized(fqn))
     for one in found:
         names = {name for alias in (one.parameter.fqn, *one.parameter.aliases) for name in (alias, published.aliases.get(alias, alias))}
         # States of a flat parameter are those of all its members.
@@ -170,8 +174,7 @@ def _create_missing_states(found: Sequence[Optimized], published: Published) -> 
             values.setdefault(key.fqn, []).append(key.state)
     for one in found:
         names = [one.parameter.fqn, *one.parameter.aliases]
-        states = next((published.states[name] for name in names if name in published.states), {})
-        wanted = {state: info for state, info in states.items() if state not in (PARAM, BUFFER)}
+        wanted = next((published.optimized(name) for name in names if name in published.states), {})
         others = dict.fromkeys(state for name in names for state in values.get(name, []))
         # FSDP1 keeps no state for an original parameter without an element in this shard.
         if not wanted and not others or one.parameter.key.numel() == 0 and 0 not in one.parameter.local.shape:
@@ -202,7 +205,7 @@ def _require_alike(wanted: ModelCatalog, published: Published) -> None:
 
 
 def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
-    stateful = {fqn for fqn, states in published.states.items() if states.keys() - {PARAM, BUFFER}}
+    stateful = {fqn for fqn in published.states if published.optimized(fqn)}
 
     def policy(key: TensorKey, shares: bool, scalar: bool) -> Absent:
         chosen = absence_of(key, absent)

@@ -17,7 +17,7 @@ NAMES = ["extra", "step", "param", "buffer", "param_group", "extra_state", "hist
 
 
 def _rarely(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
-    return st.sampled_from([usual] * max(4, 2 * len(others)) + list(others))
+    return st.sampled_from([usual] * max(3, len(others)) + list(others))
 
 
 _yes_rarely = _rarely(False, True)

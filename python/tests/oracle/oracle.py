@@ -31,7 +31,7 @@ def _kept_as_is(param: torch.Tensor, value: torch.Tensor, *_: Any) -> torch.Tens
 
 
 @contextlib.contextmanager
-def _exact() -> Iterator[None]:
+def exact() -> Iterator[None]:
     """Torch converts states to the type of their parameter, and loses bits. The package keeps them."""
     with mock.patch.object(torch.optim.Optimizer, "_process_value_according_to_param_policy", staticmethod(_kept_as_is)):
         yield
@@ -40,7 +40,7 @@ def _exact() -> Iterator[None]:
 def _by_load(recipe: Recipe) -> Built:
     source, target = build(recipe.source), build(recipe.target)
     target.model.load_state_dict(copy.deepcopy(source.model.state_dict()))
-    with _exact():
+    with exact():
         for optimizer, saved in zip(target.optimizers, copy.deepcopy([one.state_dict() for one in source.optimizers]), strict=True):
             optimizer.load_state_dict(saved)
     return target
@@ -60,7 +60,7 @@ def _by_set(recipe: Recipe) -> Built | None:
            for key in group["params"]):
         return None
     model, optim = copy.deepcopy(get_state_dict(source.model, source.optimizers))
-    with _exact():
+    with exact():
         set_state_dict(target.model, target.optimizers, model_state_dict=model, optim_state_dict=optim)
     return target
 
