@@ -8,7 +8,7 @@ import datetime
 import time
 from typing import Iterator
 
-from .. import Error, Inventory, LayoutMismatch, Session, TimedOut, Withdrawn
+from .. import Error, Inventory, LayoutMismatch, Session, StepMismatch, TimedOut, Withdrawn
 from .._types import Seconds
 
 _LOOK_AGAIN = 0.05
@@ -46,7 +46,7 @@ def reading(session: Session, name: str, inventory: Inventory) -> Iterator[None]
     """For restores of what `inventory` lists. Raises Withdrawn if a publication that they lack has ended meanwhile."""
     try:
         yield
-    except (LayoutMismatch, TimedOut) as error:
+    except (LayoutMismatch, StepMismatch, TimedOut) as error:
         try:
             now = session.inventory(name, inventory.step, _LOOK_AFTER_AN_ERROR).publishers
         except Error:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from typing import Any, Sequence
 
@@ -16,14 +17,14 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.futures import Future
 
 from .. import (Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, StepMismatch, TensorInfo, TensorKey,
-                Unsupported)
+                Unsupported, Withdrawn)
 from .._types import Seconds, Verify
 from ._awaiting import Deadline, final_inventory, reading
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
 from ._model import add_tensor
 from ._layouts import Local, Ranks, local_of, ranks_of
-from ._state_dict import PATH, TENSOR, VALUE
+from ._state_dict import TENSOR, VALUE, path_of, step_of
 from ._values import from_value
 
 
@@ -32,12 +33,21 @@ def _is_strided(tensor: Any) -> bool:
         isinstance(placement, _StridedShard) for placement in tensor._spec.placements)  # type: ignore[attr-defined]
 
 
-class PeerReader(StorageReader):
-    """Gives `dcp.load` what peers published with publish_state_dict(), out of their memory.
+@dataclasses.dataclass
+class _Agreed:
+    step: int
+    alone: bool
+    """Whether one rank loads by itself."""
 
-    One reader serves one load at a time, `no_dist=True` too. `report` has the figures of the last load. Types have to agree:
-    raises LayoutMismatch where dcp would convert or misread. `ranks`: the loading ranks, as in publish(). `wait`: whether ranks
-    may be about to publish, and are waited for. Errors come out of `dcp.load` as its CheckpointException.
+
+class PeerReader(StorageReader):
+    """Gives `dcp.load` what peers published with PeerWriter or publish_state_dict(), out of their memory.
+
+    One reader serves one load at a time, `no_dist=True` too. `report` has the figures of the last load. Without a `step`, and
+    without its number as `checkpoint_id`, it loads the newest step that all ranks have published. Ranks that load together agree
+    on it, and raise Withdrawn if the sources replace it meanwhile; a rank that loads alone takes the next one. Types have to
+    agree: raises LayoutMismatch where dcp would convert or misread. `ranks`: the loading ranks, as in publish(). `wait`: whether
+    ranks may be about to publish, and are waited for. Errors come out of `dcp.load` as its CheckpointException.
     """
 
     def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, deadline: Seconds = 60,
@@ -52,26 +62,27 @@ class PeerReader(StorageReader):
 
     def reset(self, checkpoint_id: Any = None) -> None:
         self._inventory = self._failure = None
+        if checkpoint_id is not None:
+            self._step = step_of(checkpoint_id)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        return checkpoint_id is None
+        return checkpoint_id is None or str(checkpoint_id).isdecimal()
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         if self._failure is not None and "rank" in kwargs:
             raise self._failure  # dcp asks again for metadata of this rank alone: another deadline would pass
         try:
-            return self._read_metadata()
+            return self._read_metadata(self._step, Deadline(self._seconds))
         except Exception as error:
             self._failure = error
             raise
 
-    def _read_metadata(self) -> Metadata:
-        until = Deadline(self._seconds)
-        inventory = final_inventory(self._session, self._name, self._step, until) if self._wait else self._session.inventory(
-            self._name, self._step, until.left())
+    def _read_metadata(self, step: int | None, until: Deadline) -> Metadata:
+        inventory = final_inventory(self._session, self._name, step, until) if self._wait else self._session.inventory(
+            self._name, step, until.left())
         if not inventory.publishers:
-            raise StepMismatch(f"nobody publishes {'a step' if self._step is None else f'step {self._step}'} of '{self._name}'")
+            raise StepMismatch(f"nobody publishes {'a step' if step is None else f'step {step}'} of '{self._name}'")
         self._inventory = inventory
         entries: dict[str, Any] = {key.fqn: BytesStorageMetadata() for key in inventory.values if key.state == VALUE}
         self._infos = inventory.tensors
@@ -80,35 +91,43 @@ class PeerReader(StorageReader):
             shape = torch.Size(info.shape)
             chunk = ChunkStorageMetadata(torch.Size([0] * len(shape)), shape)
             entries[key.fqn] = TensorStorageMetadata(TensorProperties(dtype=dtype_of(info.dtype)), shape, [chunk])
-        wanted = self._catalog()
-        for key in inventory.values:
-            if key.state == PATH:
-                wanted.add_value(key.fqn, PATH, agree="any")
-        with reading(self._session, self._name, inventory):
-            restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=until.left(), discovery_grace=0)
-            restore.wait()
-        paths = {key.fqn: tuple(path) for key, path in restore.values().items()}
-        return Metadata(entries, planner_data=paths)
+        paths = {key.fqn: path for key in inventory.values if (path := path_of(key))}
+        return Metadata(entries, planner_data={key: paths.get(key, (key,)) for key in entries})
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         pass
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        return plan
+        assert self._inventory is not None
+        return dataclasses.replace(plan, storage_data=self._inventory.step)
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        return plans
-
-    def _catalog(self) -> Catalog:
-        return Catalog(self._ranks.own, self._ranks.count)
+        # Sources may have gone on to another step while ranks looked.
+        agreed = _Agreed(max(plan.storage_data for plan in plans), len(plans) == 1)
+        return [dataclasses.replace(plan, storage_data=agreed) for plan in plans]
 
     @torch.no_grad()
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        if self._inventory is None:
-            self._read_metadata()
+        until = Deadline(self._seconds)
+        agreed: _Agreed = plan.storage_data
+        if self._inventory is None or self._inventory.step != agreed.step:
+            self._read_metadata(agreed.step, until)
+        while True:
+            try:
+                self._read(plan, planner, until)
+                break
+            except Withdrawn:
+                if not agreed.alone or self._step is not None or not until.left():
+                    raise
+            self._read_metadata(None, until)  # the sources have gone on
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def _read(self, plan: LoadPlan, planner: LoadPlanner, until: Deadline) -> None:
         assert self._inventory is not None
         inventory = self._inventory
-        wanted, owner = self._catalog(), list[Any]()
+        wanted, owner = Catalog(self._ranks.own, self._ranks.count), list[Any]()
         tensors: dict[str, list[tuple[ReadItem, torch.Tensor]]] = {}
         others: list[ReadItem] = []
         for item in plan.items:
@@ -129,7 +148,7 @@ class PeerReader(StorageReader):
         for key in dict.fromkeys(item.storage_index.fqn for item in others):
             wanted.add_value(key, VALUE, agree="any")
         with reading(self._session, self._name, inventory):
-            restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=self._seconds,
+            restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=until.left(),
                                             verify=self._verify, replicas="first", discovery_grace=0)
             self.report = restore.wait()
         for item in others:
@@ -140,9 +159,6 @@ class PeerReader(StorageReader):
         for parts in tensors.values():
             for item, tensor in parts:
                 planner.commit_tensor(item, tensor)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
 
     # Items of dcp are wrong for uneven dims that are split twice: their tensors are restored by their layout instead.
     def _by_layout(self, planner: LoadPlanner, key: str) -> bool:

@@ -11,14 +11,15 @@ from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
 
-from .. import Box, Catalog, Error, Layout, LayoutMismatch, PlacedBox, Publication, Session, TensorKey, Unsupported
+from .. import Box, Catalog, Error, InvalidArgument, Layout, LayoutMismatch, PlacedBox, Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
 from ._layouts import Local, Ranks, local_of, ranks_of
 from ._model import add_tensor
 from ._values import to_value
 
-TENSOR, VALUE, PATH = "", "value", "path"
-"""States of an entry: its elements, or its value; and the keys of the nested dicts in which it lies."""
+TENSOR, VALUE, _PATH = "", "value", "path:"
+"""States of an entry: its elements, or its value. The keys of the nested dicts in which it lies are part of a state's name, so
+that an inventory has them."""
 
 
 def _local_of_sharded(sharded: ShardedTensor, ranks: Ranks) -> Local:
@@ -65,17 +66,27 @@ def _plain(state_dict: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
 
 
-def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name: str = "dcp", step: int = 0,
-                       snapshot: Snapshot = "copy", flatten: bool = True, replace: Publication | None = None,
-                       ranks: int | Sequence[int] | Ranks | None = None) -> Publication:
-    """Publishes what `dcp.save` would write; PeerReader gives it to `dcp.load`.
+# The key is the path joined by dots, so lengths tell the parts. Indices in lists have negative ones.
+def _state_of_path(key: str, path: Sequence[str | int]) -> str:
+    if ".".join(map(str, path)) != key:
+        raise InvalidArgument(f"{key}: the planner maps this key to the path {tuple(path)}, which spells another")
+    return _PATH + ",".join(str(len(part) if isinstance(part, str) else -len(str(part))) for part in path)
 
-    Keys are those that dcp would use. Every rank that has a part calls it. With `flatten` nested dicts and lists become
-    entries of their own. `replace`: an earlier publication that this one takes the place of. `ranks`: as in publish(). Raises
-    LayoutMismatch, naming the key, for tensors with Partial placements and without memory.
-    """
-    flat, paths = flat_state_dict(state_dict) if flatten else (_plain(state_dict), {})
-    ranks = ranks_of(session, ranks)
+
+def path_of(key: TensorKey) -> tuple[str | int, ...] | None:
+    """The path that a key of an inventory tells of its entry."""
+    if not key.state.startswith(_PATH):
+        return None
+    path, start = list[str | int](), 0
+    for length in map(int, key.state[len(_PATH):].split(",")):
+        part = key.fqn[start:start + abs(length)]
+        path.append(part if length >= 0 else int(part))
+        start += abs(length) + 1
+    return tuple(path)
+
+
+def catalog_of_flat(flat: Mapping[str, Any], paths: Mapping[str, Any], ranks: Ranks) -> Catalog:
+    """This rank's parts of entries that flat_state_dict() gave."""
     catalog = Catalog(ranks.own, ranks.count)
     tensors = [value for value in flat.values() if isinstance(value, torch.Tensor)]
     for key, value in flat.items():
@@ -90,7 +101,29 @@ def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name:
         except Error as error:
             named = re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", str(error))
             raise error if named else type(error)(f"{key}: {error}", error.gaps, error.ranks) from None
-        catalog.add_value(key, PATH, list(paths.get(key, (key,))))
+        if key in paths and paths[key] != (key,):
+            catalog.add_value(key, _state_of_path(key, paths[key]), None)
+    return catalog
+
+
+def step_of(checkpoint_id: Any) -> int:
+    """The step that a checkpoint_id of dcp names."""
+    if not str(checkpoint_id).isdecimal():
+        raise InvalidArgument(f"checkpoint_id {checkpoint_id!r} is no number: peers know checkpoints by name= and step")
+    return int(str(checkpoint_id))
+
+
+def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name: str = "dcp", step: int = 0,
+                       snapshot: Snapshot = "copy", flatten: bool = True, replace: Publication | None = None,
+                       ranks: int | Sequence[int] | Ranks | None = None) -> Publication:
+    """Publishes what `dcp.save` would write; PeerReader gives it to `dcp.load`.
+
+    Keys are those that dcp would use. Every rank that has a part calls it. With `flatten` nested dicts and lists become
+    entries of their own. `replace`: an earlier publication that this one takes the place of. `ranks`: as in publish(). Raises
+    LayoutMismatch, naming the key, for tensors with Partial placements and without memory.
+    """
+    flat, paths = flat_state_dict(state_dict) if flatten else (_plain(state_dict), {})
+    catalog = catalog_of_flat(flat, paths, ranks_of(session, ranks))
     if replace is None:
         return session.publish(catalog, step=step, name=name, snapshot=snapshot)
     replace.update(catalog, step, snapshot=snapshot)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import time
 from typing import Any
@@ -100,6 +101,35 @@ def test_a_reader_that_does_not_wait(session, published):
         load(session, wanted, reader=swt.PeerReader(session, step=9, deadline=5, wait=False))
     load(session, wanted, reader=swt.PeerReader(session, step=4, deadline=5, wait=False))
     assert torch.equal(wanted["model"]["w"], state()["model"]["w"]) and time.monotonic() - began < 2
+
+
+class Late(swt.PeerReader):
+    """The sources go on to step 5 once this rank has looked, and before another rank looks."""
+
+    def __init__(self, session: sw.Session, published: sw.Publication, others_see: int) -> None:
+        super().__init__(session, deadline=5)
+        self.published, self.others_see = published, others_see
+
+    def prepare_global_plan(self, plans: Any) -> Any:
+        later = state()
+        later["model"]["w"] += 1
+        swt.publish_state_dict(self._session, later, step=5, replace=self.published)
+        return super().prepare_global_plan([*plans, dataclasses.replace(plans[0], storage_data=self.others_see)])[:1]
+
+
+def test_ranks_that_saw_other_steps_load_one(session, published):
+    wanted = {"model": {"w": torch.zeros(3, 4)}}
+    load(session, wanted, reader=Late(session, published, 5))
+    assert torch.equal(wanted["model"]["w"], state()["model"]["w"] + 1)
+
+
+def test_ranks_do_not_go_on_to_another_step_one_by_one(session, published):
+    wanted = {"model": {"w": torch.zeros(3, 4)}}
+    with pytest.raises(dcp.CheckpointException, match="published step 4 of 'dcp' when this restore began"):
+        load(session, wanted, reader=Late(session, published, 4))
+    assert not wanted["model"]["w"].any()
+    load(session, wanted)
+    assert torch.equal(wanted["model"]["w"], state()["model"]["w"] + 1)
 
 
 class Counter:
