@@ -8,10 +8,11 @@ from ._catalog import catalog_of
 from ._extra import PerRank
 from ._join import join
 from ._peer_reader import PeerReader
+from ._peer_writer import PeerWriter
 from ._publish import publish
 from ._restore import RestoreResult, restore_into
 from ._state_dict import publish_state_dict
 from ._tensor import layout_of
 
-__all__ = ["PeerReader", "PerRank", "RestoreResult", "catalog_of", "join", "layout_of", "publish", "publish_state_dict",
-           "restore_into"]
+__all__ = ["PeerReader", "PeerWriter", "PerRank", "RestoreResult", "catalog_of", "join", "layout_of", "publish",
+           "publish_state_dict", "restore_into"]
