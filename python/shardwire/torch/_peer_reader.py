@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
 import io
-from typing import Any, Sequence
+import pickle
+from typing import Any, Iterable, Sequence
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
@@ -31,6 +34,29 @@ from ._values import from_value
 def _is_strided(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and is_dtensor(tensor) and any(
         isinstance(placement, _StridedShard) for placement in tensor._spec.placements)  # type: ignore[attr-defined]
+
+
+class _Items(collections.UserList[ReadItem]):
+    """Items of a plan. The coordinator passes those of other ranks on as bytes, unless its planner looks at them."""
+
+    _packed: bytes
+
+    def __init__(self, items: Iterable[ReadItem]) -> None:
+        self.data = list(items)
+
+    @functools.cached_property
+    def data(self) -> list[ReadItem]:  # type: ignore[override]
+        items: list[ReadItem] = pickle.loads(self._packed)
+        return items
+
+    def __reduce__(self) -> Any:
+        return _packed, (pickle.dumps(self.data) if "data" in self.__dict__ else self._packed,)
+
+
+def _packed(items: bytes) -> _Items:
+    made = _Items.__new__(_Items)
+    made._packed = items
+    return made
 
 
 @dataclasses.dataclass
@@ -99,7 +125,7 @@ class PeerReader(StorageReader):
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         assert self._inventory is not None
-        return dataclasses.replace(plan, storage_data=self._inventory.step)
+        return dataclasses.replace(plan, items=_Items(plan.items), storage_data=self._inventory.step)  # type: ignore[arg-type]
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         # Sources may have gone on to another step while ranks looked.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import pickle
 import time
 from typing import Any
 
@@ -130,6 +131,18 @@ def test_ranks_do_not_go_on_to_another_step_one_by_one(session, published):
     assert not wanted["model"]["w"].any()
     load(session, wanted)
     assert torch.equal(wanted["model"]["w"], state()["model"]["w"] + 1)
+
+
+def test_the_coordinator_passes_plans_on_as_they_are(session, published):
+    reader = swt.PeerReader(session, deadline=5)
+    planner = DefaultLoadPlanner()
+    planner.set_up_planner(zeros(), reader.read_metadata())
+    plan = planner.create_local_plan()
+    sent = pickle.dumps(reader.prepare_local_plan(plan))
+    passed, looked_at = pickle.loads(sent), pickle.loads(sent)
+    assert pickle.dumps(passed) == sent and "data" not in vars(passed.items)
+    del looked_at.items[0]
+    assert list(passed.items) == plan.items and list(pickle.loads(pickle.dumps(looked_at)).items) == plan.items[1:]
 
 
 class Counter:
