@@ -11,7 +11,6 @@ from typing import Iterator
 from .. import Error, Inventory, LayoutMismatch, Session, StepMismatch, TimedOut, Withdrawn
 from .._types import Seconds
 
-_LOOK_AGAIN = 0.05
 _LOOK_AFTER_AN_ERROR = 1.0
 
 
@@ -29,16 +28,7 @@ class Deadline:
 
 def final_inventory(session: Session, name: str, step: int | None, deadline: Deadline) -> Inventory:
     """The publications once all ranks have published, or those that are absent can no more."""
-    if step is not None:
-        return session.await_step(name, step, deadline.left())
-    while True:
-        inventory = session.inventory(name, None, deadline.left())
-        if inventory.publishers and (not inventory.absent or not inventory.awaited):
-            return inventory
-        if deadline.left() == 0:
-            absent = f"ranks {inventory.absent} have not published '{name}'" if inventory.publishers else f"nobody publishes '{name}'"
-            raise TimedOut(f"{absent} in time", ranks=inventory.absent)
-        time.sleep(min(_LOOK_AGAIN, deadline.left()))
+    return session.await_step(name, step, deadline.left())
 
 
 @contextlib.contextmanager
