@@ -7,6 +7,7 @@
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <cstring>
 #include <random>
 #include <thread>
 
@@ -122,12 +123,15 @@ BOOST_DATA_TEST_CASE(long_lists_of_short_ranges_arrive_byte_by_byte, boost::unit
     std::size_t range = 0;
     ByteCount filled = 0;
     for (const transport::Memory& part : from) {
-      for (ByteCount i = 0; i < part.bytes; ++i, ++filled) {
+      for (ByteCount i = 0; i < part.bytes;) {
         if (filled == into[range].bytes) {
           ++range;
           filled = 0;
         }
-        into[range].address[filled] = part.address[i];
+        const ByteCount fits = std::min(part.bytes - i, into[range].bytes - filled);
+        std::memcpy(into[range].address + filled, part.address + i, fits);
+        i += fits;
+        filled += fits;
       }
     }
     pair.to_right->send(text("list"), payload, sent.completion());
