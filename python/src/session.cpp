@@ -7,6 +7,7 @@
 
 #include "bindings.hpp"
 #include "catalog.hpp"
+#include "log.hpp"
 #include "memory.hpp"
 #include "operations.hpp"
 #include "report.hpp"
@@ -108,8 +109,11 @@ PySession* join(const nb::kwargs& given) {
   keywords.take<Seconds>("spin", options.progress.spin);
   std::string costs;
   keywords.take<std::string>("costs", costs);
+  std::optional<nb::callable> log;
+  keywords.take<nb::callable>("log", log);
   keywords.require_empty();
   if (!costs.empty()) options.costs = load_costs(costs);
+  if (log) options.log = log_to(*log);
   options.interrupted = check_signals;
   return new PySession(unlocked([&] { return Session::join(std::move(bootstrap), std::move(options)); }));
 }
@@ -217,6 +221,7 @@ void end() {
     }
   }
   unlocked([] { stop_releasing_owners(std::chrono::seconds(1)); });
+  end_logs();
 }
 
 nb::object inventory(PySession& self, const std::string& name, std::optional<std::int64_t> step,
@@ -338,7 +343,9 @@ void bind_session(nb::module_& module) {
           "str, "
           "value: bytes) and get(key: str, timeout: float) -> bytes | None, and replaces address and port. Raises "
           "TimedOut "
-          "if member 0 does not answer.",
+          "if member 0 does not answer. Calls `log(level, message)` with every message and the levels of `logging`, on "
+          "a "
+          "thread of its own; `logging.getLogger('shardwire').log` fits. Without it messages go to standard error.",
           nb::sig(
               "def join(*, rank: int | None = None, world_size: int | None = None, local_size: int = 0, address: str | "
               "None = None, port: int | None = None, store: typing.Any = None, interface: str = '', job_key: bytes = "
@@ -348,7 +355,8 @@ void bind_session(nb::module_& module) {
               "None, "
               "join_timeout: shardwire._types.Seconds | None = None, copy_threads: int = 0, encrypt_payload: bool = "
               "False, keeper: str = '', keeper_socket: str = '', host_domain: str = '', "
-              "spin: shardwire._types.Seconds | None = None, costs: str | None = None) -> Session"))
+              "spin: shardwire._types.Seconds | None = None, costs: str | None = None, "
+              "log: collections.abc.Callable[[int, str], object] | None = None) -> Session"))
       .def_prop_ro("rank", [](PySession& self) { return self->rank(); })
       .def_prop_ro("world_size", [](PySession& self) { return self->world_size(); })
       .def_prop_ro(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 
 import shardwire as sw
+
+from conftest import until
 
 
 def free_port() -> str:
@@ -201,7 +204,8 @@ def test_a_child_of_fork_exits_in_order(run):
     program = run("""
         import os
         import numpy as np, shardwire as sw
-        session = sw.Session.join(rank=0, world_size=1, port=0 or __import__("random").randrange(20000, 30000))
+        session = sw.Session.join(rank=0, world_size=1, port=0 or __import__("random").randrange(20000, 30000),
+                                  log=lambda level, message: None)
         held = sw.Catalog(0, 1)
         held.add("t", "", "f64", (4,), sw.Layout.replicated(), np.arange(4.0))
         publication = session.publish(held)
@@ -321,7 +325,57 @@ def test_a_store_that_raises_ends_the_join():
             sw.Session.join(rank=rank, world_size=2, store=Broken(), join_timeout=10)
 
 
+def test_messages_go_to_logging(job, caplog):
+    with caplog.at_level("INFO", "shardwire"):
+        [session] = job(1, log=logging.getLogger("shardwire").log)
+        held = sw.Catalog(0, 1)
+        held.add_value("", "100%s", 1)
+        with session.publish(held, step=3):
+            assert until(lambda: any("published" in message for message in caplog.messages))
+    assert {(record.levelname, record.threadName) for record in caplog.records} == {("INFO", "shardwire log")}
+
+
+def test_a_program_that_logs_neither_hangs_nor_loses_messages(run):
+    program = run("""
+        import logging, sys
+        import shardwire as sw
+        logging.basicConfig(stream=sys.stdout, format="%(name)s %(levelname)s %(message)s", level=logging.INFO)
+        session = sw.Session.join(rank=0, world_size=1, port=int(sys.argv[1]), log=logging.getLogger("shardwire").log)
+        held = sw.Catalog(0, 1)
+        held.add_value("", "v", 1)
+        first = session.publish(held)
+        del first  # retires while this thread holds the interpreter's lock
+        second = session.publish(held, step=2)
+        """, free_port())
+    code, out, error = program.end(20)
+    assert (code, error) == (0, "")
+    told = [line for line in out.splitlines() if line.startswith("shardwire INFO member 0 ")]
+    assert [line.split()[4] for line in told if "'state'" in line] == ["published", "withdrew"] * 2, out
+
+
+def test_a_log_that_raises_or_is_slow_stops_nothing(run):
+    program = run("""
+        import sys, threading, time
+        import shardwire as sw
+
+        def log(level, message):
+            assert level in (10, 20, 30, 40)
+            time.sleep(0.2)
+            raise ZeroDivisionError(message)
+
+        threading.excepthook = lambda raised: print(raised.exc_type.__name__, flush=True)
+        with sw.Session.join(rank=0, world_size=1, port=int(sys.argv[1]), log=log) as session:
+            held = sw.Catalog(0, 1)
+            held.add_value("", "v", 1)
+            with session.publish(held):
+                session.restore(held, deadline=20).wait()
+        """, free_port())
+    code, out, error = program.end(20)
+    assert (code, error) == (0, "") and set(out.split()) == {"ZeroDivisionError"}
+
+
 @pytest.mark.parametrize("options", [{"rank": 0}, {"store": object()}, {"rank": 0, "world_size": 1, "nothing": 1},
+                                     {"rank": 0, "world_size": 1, "log": logging.getLogger("shardwire")},
                                      {"rank": 0, "world_size": 1, "join_timeout": -1},
                                      {"rank": 0, "world_size": 1, "transport": "carrier-pigeon"}], ids=str)
 def test_wrong_options_are_refused(options):
