@@ -8,6 +8,10 @@ in seconds, sizes in bytes. Calls that wait release the interpreter's lock and r
 from __future__ import annotations
 
 import atexit as _atexit
+import sys as _sys
+
+if "t" in _sys.abiflags:
+    raise ImportError("shardwire relies on the interpreter's lock: use a build of Python that is not free-threaded")
 
 from . import _core
 from ._core import (Arena, Catalog, Exchange, Inventory, JobLayout, Layout, Publication, Registration, Restore, Retirement, Session,

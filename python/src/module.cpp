@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings.hpp"
 
-#ifdef Py_GIL_DISABLED
-#error "shardwire's Python package does not support free-threaded builds of Python: it relies on the interpreter's lock"
-#endif
-
 NB_MODULE(_core, module) {
   using namespace shardwire::python;
   module.doc() = "The library itself; use it through the package shardwire.";

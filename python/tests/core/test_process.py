@@ -260,6 +260,16 @@ def test_the_import_is_light(run):
     assert program.end() == (0, "[]\n", "")
 
 
+def test_free_threaded_builds_are_refused(run):
+    program = run("""
+        import sys
+        sys.abiflags = "t"
+        import shardwire
+        """)
+    code, out, error = program.end()
+    assert (code, out) == (1, "") and error.rstrip().splitlines()[-1].startswith("ImportError: shardwire relies on"), error
+
+
 def test_subinterpreters_are_refused(run):
     program = run("""
         try:
