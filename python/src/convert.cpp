@@ -116,7 +116,7 @@ TypeName::operator DType() const {
 nb::tuple to_python(const Extents& extents) {
   nb::object out = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(extents.size())));
   for (std::size_t i = 0; i < extents.size(); ++i) {
-    PyTuple_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(extents[i]));
+    PyTuple_SetItem(out.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(extents[i]));
   }
   return nb::borrow<nb::tuple>(out);
 }

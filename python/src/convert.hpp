@@ -115,7 +115,7 @@ struct type_caster<shardwire::python::Name> {
   NB_TYPE_CASTER(shardwire::python::Name, const_name("str"))
 
   bool from_python(handle source, std::uint8_t, cleanup_list*) noexcept {
-    const char* text = PyUnicode_Check(source.ptr()) ? PyUnicode_AsUTF8(source.ptr()) : nullptr;
+    const char* text = PyUnicode_Check(source.ptr()) ? PyUnicode_AsUTF8AndSize(source.ptr(), nullptr) : nullptr;
     if (text == nullptr) return PyErr_Clear(), false;
     value.text = text;
     return true;
@@ -139,7 +139,7 @@ struct type_caster<shardwire::python::TypeName> {
       if (name == nullptr) return PyErr_Clear(), false;
       text = steal(name);
     }
-    const char* characters = PyUnicode_Check(text.ptr()) ? PyUnicode_AsUTF8(text.ptr()) : nullptr;
+    const char* characters = PyUnicode_Check(text.ptr()) ? PyUnicode_AsUTF8AndSize(text.ptr(), nullptr) : nullptr;
     if (characters == nullptr) return PyErr_Clear(), false;
     value.text = characters;
     return true;
@@ -152,12 +152,12 @@ struct type_caster<shardwire::python::Numbers> {
 
   bool from_python(handle source, std::uint8_t, cleanup_list*) noexcept {
     if (PyUnicode_Check(source.ptr())) return false;
-    PyObject* items = PySequence_Fast(source.ptr(), "");
+    PyObject* items = PySequence_Tuple(source.ptr());
     if (items == nullptr) return PyErr_Clear(), false;
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+    const Py_ssize_t count = PyTuple_Size(items);
     value.values.reserve(static_cast<std::size_t>(count));
     for (Py_ssize_t i = 0; i < count; ++i) {
-      PyObject* item = PyNumber_Index(PySequence_Fast_GET_ITEM(items, i));
+      PyObject* item = PyNumber_Index(PyTuple_GetItem(items, i));
       const long long number = item == nullptr ? -1 : PyLong_AsLongLong(item);
       Py_XDECREF(item);
       if (number == -1 && PyErr_Occurred() != nullptr) break;

@@ -53,7 +53,7 @@ nb::object attribute(const char* module, const char* name) {
 }
 
 void bind_interpreter(nb::module_& module) {
-  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
     throw nb::import_error("shardwire works in the main interpreter only, not in subinterpreters");
   }
   const nb::object main = nb::module_::import_("threading").attr("main_thread")();

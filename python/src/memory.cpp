@@ -102,7 +102,7 @@ Memory import_memory(nb::handle object, const std::string& what) {
   const bool by_buffer = PyObject_CheckBuffer(object.ptr()) != 0;
   if (!nb::try_cast(by_buffer ? nb::borrow(object) : to_capsule_source(object, what), array)) {
     refuse(
-        fmt::format("{}: a {} has neither DLPack nor a buffer that can be used", what, Py_TYPE(object.ptr())->tp_name));
+        fmt::format("{}: a {} has neither DLPack nor a buffer that can be used", what, nb::type_name(object.type()).c_str()));
   }
   Memory out;
   View& view = out.view;

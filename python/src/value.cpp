@@ -88,14 +88,14 @@ Value value_from(nb::handle object, std::size_t depth) {
   if (object.is_none()) return {};
   if (PyBool_Check(raw)) return raw == Py_True;
   if (PyLong_Check(raw)) return number_from(object);
-  if (PyFloat_Check(raw)) return PyFloat_AS_DOUBLE(raw);
+  if (PyFloat_Check(raw)) return PyFloat_AsDouble(raw);
   if (PyUnicode_Check(raw)) return nb::cast<std::string>(object);
   if (PyBytes_Check(raw)) return bytes_from(nb::borrow<nb::bytes>(object));
   if (nb::isinstance(object, attribute("shardwire._types", "TensorValue"))) return tensor_from(object);
   if (PyList_Check(raw)) return items_from<ValueList>(object, depth);
   if (PyTuple_Check(raw)) return items_from<ValueTuple>(object, depth);
   if (PyDict_Check(raw)) return map_from(object, depth);
-  refuse(fmt::format("{} is no value: it is a {}", nb::repr(object).c_str(), Py_TYPE(raw)->tp_name));
+  refuse(fmt::format("{} is no value: it is a {}", nb::repr(object).c_str(), nb::type_name(object.type()).c_str()));
 }
 
 }  // namespace shardwire::python

@@ -202,8 +202,9 @@ def test_a_child_of_fork_is_inert(job):
 
 def test_a_child_of_fork_exits_in_order(run):
     program = run("""
-        import os
+        import os, warnings
         import numpy as np, shardwire as sw
+        warnings.simplefilter("ignore")  # Python 3.12 warns of forks of processes with threads
         session = sw.Session.join(rank=0, world_size=1, port=0 or __import__("random").randrange(20000, 30000),
                                   log=lambda level, message: None)
         held = sw.Catalog(0, 1)

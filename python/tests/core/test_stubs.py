@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -15,7 +16,9 @@ PACKAGE = pathlib.Path(shardwire.__file__).parent
 def test_stubs_are_current(tmp_path):
     made = tmp_path / "_core.pyi"
     subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "shardwire._core", "-o", made], check=True)
-    assert (PACKAGE / "_core.pyi").read_text() == made.read_text(), "run: python -m nanobind.stubgen -m shardwire._core"
+    # From Python 3.12 on, classes with the buffer protocol have a method that has no types here.
+    text = re.sub(r'    def __buffer__\(self, flags, /\):\n        """.*?"""\n\n', "", made.read_text(), flags=re.DOTALL)
+    assert (PACKAGE / "_core.pyi").read_text() == text, "run: python -m nanobind.stubgen -m shardwire._core"
 
 
 def test_mypy_accepts_a_program(tmp_path):
