@@ -61,14 +61,40 @@ bool has_no_numpy_type(DType dtype) {
   }
 }
 
-// Consumers of DLPack name their stream; ours waits behind the legacy default stream, whose number is 1.
-nb::object to_capsule_source(nb::handle object, const std::string& what) {
-  if (!nb::hasattr(object, "__dlpack__")) return nb::borrow(object);
+std::string class_of(nb::handle object) {
+  return nb::type_name(object.type()).c_str();
+}
+
+bool is_cuda(int device_type) {
+  return device_type == nb::device::cuda::value || device_type == nb::device::cuda_managed::value;
+}
+
+// What `__dlpack__` gives. Objects tell read-only memory only to consumers that know version 1. Consumers name their stream;
+// ours waits behind the legacy default stream, whose number is 1.
+nb::object exported(nb::handle object, const std::string& what) {
+  const auto [device_type, index] = nb::cast<std::pair<int, int>>(object.attr("__dlpack_device__")());
+  static_cast<void>(index);
+  const bool on_host = device_type == nb::device::cpu::value || device_type == nb::device::cuda_host::value;
+  if (!on_host && !is_cuda(device_type)) {
+    refuse(fmt::format("{}: a {} is on a device of DLPack's type {}, neither on the host nor on a CUDA device", what,
+                       class_of(object), device_type));
+  }
+  nb::dict arguments;
+  if (!on_host) arguments["stream"] = 1;
+  const nb::object give = object.attr("__dlpack__");
   try {
-    const auto [device_type, index] = nb::cast<std::pair<int, int>>(object.attr("__dlpack_device__")());
-    static_cast<void>(index);
-    if (device_type == nb::device::cpu::value) return object.attr("__dlpack__")();
-    return object.attr("__dlpack__")(nb::arg("stream") = 1);
+    return give(nb::arg("max_version") = nb::make_tuple(1, 0), **arguments);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+  }
+  return give(**arguments);  // of before version 1
+}
+
+nb::object to_capsule_source(nb::handle object, const std::string& what) {
+  // Objects with a buffer may refuse DLPack, as numpy does for memory that cannot be written.
+  if (PyObject_CheckBuffer(object.ptr()) != 0 || !nb::hasattr(object, "__dlpack__")) return nb::borrow(object);
+  try {
+    return exported(object, what);
   } catch (nb::python_error& error) {
     nb::raise_from(error, attribute("shardwire._errors", "InvalidArgument").ptr(), "%s: its memory cannot be used",
                    what.c_str());
@@ -85,29 +111,22 @@ bool is_dense(const nb::ndarray<nb::ro>& array) {
   return true;
 }
 
-bool is_read_only(nb::handle object) {
-  if (PyObject_CheckBuffer(object.ptr()) == 0) return false;
-  Py_buffer buffer;
-  if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_RECORDS_RO) != 0) return PyErr_Clear(), false;
-  const bool read_only = buffer.readonly != 0;
-  PyBuffer_Release(&buffer);
-  return read_only;
-}
-
 }  // namespace
 
 Memory import_memory(nb::handle object, const std::string& what) {
+  const nb::object source = to_capsule_source(object, what);
+  nb::ndarray<> writable;
   nb::ndarray<nb::ro> array;
-  // Objects with a buffer may refuse DLPack, as numpy does for memory that cannot be written.
-  const bool by_buffer = PyObject_CheckBuffer(object.ptr()) != 0;
-  if (!nb::try_cast(by_buffer ? nb::borrow(object) : to_capsule_source(object, what), array)) {
-    refuse(
-        fmt::format("{}: a {} has neither DLPack nor a buffer that can be used", what, nb::type_name(object.type()).c_str()));
+  const bool read_only = !nb::try_cast(source, writable);
+  if (!read_only) {
+    array = nb::ndarray<nb::ro>(writable);
+  } else if (!nb::try_cast(source, array)) {
+    refuse(fmt::format("{}: a {} has neither DLPack nor a buffer that can be used", what, class_of(object)));
   }
   Memory out;
   View& view = out.view;
   view.data = const_cast<void*>(array.data());
-  if (array.device_type() == nb::device::cuda::value || array.device_type() == nb::device::cuda_managed::value) {
+  if (is_cuda(array.device_type())) {
     view.kind = MemoryKind::cuda;
     view.device = array.device_id();
   }
@@ -120,8 +139,9 @@ Memory import_memory(nb::handle object, const std::string& what) {
     view.strides = Extents::filled(array.ndim(), 0);
     for (std::size_t dim = 0; dim < array.ndim(); ++dim) view.strides[dim] = array.stride(dim);
   }
-  view.read_only = is_read_only(object);
-  view.owner = keep(object);
+  view.read_only = read_only;
+  // The exporter may take the memory back once nothing holds what it has exported.
+  view.owner = keep(nb::make_tuple(object, nb::cast(array, nb::rv_policy::reference)));
   return out;
 }
 
