@@ -105,19 +105,18 @@ class _StateTensors:
 
     def __init__(self, published: Published) -> None:
         self._published = published
-        self._chosen: dict[TensorKey, torch.Tensor] = {}
+        self._chosen: dict[TensorKey, tuple[TensorKey, torch.Tensor]] = {}
         self._taken: set[Any] = set()
 
     def of(self, one: Optimized, state: str, info: TensorInfo, known: Any) -> torch.Tensor:
         keys = [TensorKey(self._published.aliases.get(name, name), state) for name in (one.parameter.fqn, *one.parameter.aliases)]
-        tie = next((self._published.ties[key] for key in keys if key in self._published.ties), None)
-        tensor = self._chosen.get(tie) if tie is not None else None
-        if tensor is None:
+        first = next((self._published.ties[key] for key in keys if key in self._published.ties), keys[0])
+        key, tensor = self._chosen.get(first, (keys[0], None))
+        if tensor is None or key == keys[0]:  # parameters that are one in the sources, and several here, have states of their own
             own = isinstance(known, torch.Tensor) and (one.parameter.shares_state or self._place(known) not in self._taken)
             tensor = known if own else _new_state(one, info)
         self._taken.add(self._place(tensor))
-        for key in keys:
-            self._chosen.setdefault(key, tensor)
+        self._chosen.setdefault(first, (keys[0], tensor))
         return tensor
 
     @staticmethod

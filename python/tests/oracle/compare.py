@@ -62,7 +62,7 @@ def picture(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Pictur
                 painter.add(f"optimizer {number} / unowned / {key!r}", state, memory=False)
                 continue
             painter.picture[f"optimizer {number} / state / {names[id(key)]}"] = type(state).__name__
-            for name, kept in state.items():
+            for name, kept in sorted(state.items(), key=lambda item: repr(item[0])):
                 painter.add(f"optimizer {number} / state / {names[id(key)]} / {name!r}", kept)
         for place, group in enumerate(optimizer.param_groups):
             described = {name: [names[id(p)] for p in value] if name == "params" else value for name, value in group.items()}

@@ -37,6 +37,8 @@ KEPT: dict[str, tuple[str, Recipe]] = {
     "one tensor in two states, cold": ("equal", Recipe(_side(1, _sgd(*_TABLE)), _side(2, _sgd()))),
     "one tensor in two states, two in the target": ("equal", Recipe(_side(1, _sgd(*_TABLE)), _side(2, _sgd(*_TABLES)))),
     "two tensors in two states, one in the target": ("equal", Recipe(_side(1, _sgd(*_TABLES)), _side(2, _sgd(*_TABLE)))),
+    "one tensor in two lists of other order": ("equal", Recipe(
+        _side(1, _sgd((0, "more", [Common(Made((4,)))]), (0, "extra", [Common(Made((4,)))]))), _side(2, _sgd()))),
     "one tensor in two lists": ("equal", Recipe(_side(1, _sgd(*_LISTS)), _side(2, _sgd()))),
     "one step for all parameters, and a further step": (
         "equal", Recipe(_side(1, Optimizer("Keeping", (Group((0, 1)),)), steps=((0, 1),)), _side(2, Optimizer("Keeping", (Group((0, 1)),))))),

@@ -145,6 +145,14 @@ def test_weights_that_were_trained_apart_do_not_fit_a_tied_one(session: sw.Sessi
     assert torch.equal(target[0].embed.weight, before) and not target[1].state
 
 
+def test_weights_that_are_no_longer_tied_have_states_of_their_own(session: sw.Session) -> None:
+    source, target = headed(1, True, 2), headed(2, False, 0)
+    moved(session, source, target)
+    theirs = source[1].state[source[0].embed.weight]["exp_avg"]
+    ours = [target[1].state[weight]["exp_avg"] for weight in (target[0].embed.weight, target[0].head.weight)]
+    assert all(torch.equal(moment, theirs) for moment in ours) and ours[0].data_ptr() != ours[1].data_ptr()
+
+
 def test_equal_copies_fit_a_tied_weight(session: sw.Session) -> None:
     source, target = headed(1, False, 0), headed(2, True, 0)
     with torch.no_grad():
