@@ -149,6 +149,13 @@ def groups_differ(first: str, second: str, known: Mapping[str, Any], received: M
     return LayoutMismatch(f"{first} and {second} are in one group, but their sources differ in {', '.join(differ)}")
 
 
+def loaded(optimizer: torch.optim.Optimizer) -> None:
+    """What torch does at the end of load_state_dict(): adds options that the sources did not know, and calls hooks."""
+    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
+    for hook in optimizer._optimizer_load_state_dict_post_hooks.values():
+        hook(optimizer)
+
+
 def step_device(group: Mapping[str, Any], key: torch.Tensor) -> torch.device:
     """Where an optimizer keeps one-element states such as `step`."""
     return key.device if group.get("fused") or group.get("capturable") else torch.device("cpu")

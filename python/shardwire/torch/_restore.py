@@ -25,7 +25,7 @@ from ._extra import received_extra, request_extra
 from ._layouts import Local, ranks_of
 from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
 from ._model import add_tensor, place_of, reshard
-from ._optimizers import (Optimized, Optimizers, empty_groups, entry_of, groups_differ, list_of, options,
+from ._optimizers import (Optimized, Optimizers, empty_groups, entry_of, groups_differ, list_of, loaded, options,
                           step_device, tie_of)
 from ._values import from_value, put
 
@@ -278,6 +278,7 @@ class _Values:
                 del kept[key]
             for key, value in received_entries.items():
                 kept[key] = placed(value, kept.get(key))
+            loaded(optimizer)
         for module, state in self.modules:
             module.set_extra_state(state)
 

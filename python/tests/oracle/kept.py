@@ -42,6 +42,8 @@ KEPT: dict[str, tuple[str, Recipe]] = {
     "one tensor in two lists": ("equal", Recipe(_side(1, _sgd(*_LISTS)), _side(2, _sgd()))),
     "one step for all parameters, and a further step": (
         "equal", Recipe(_side(1, Optimizer("Keeping", (Group((0, 1)),)), steps=((0, 1),)), _side(2, Optimizer("Keeping", (Group((0, 1)),))))),
+    "a step that is a number": ("equal", Recipe(
+        _side(1, Optimizer("Adam", (Group((0, 1)),), ((0, "step", 3),)), steps=((0, 1),)), _side(2, Optimizer("Adam", (Group((0, 1)),))))),
     "a state named buffer": ("equal", Recipe(_side(1, _sgd((0, "buffer", Made((2, 3))))), _side(2, _sgd()))),
     "a state named param_group": ("refused", Recipe(_side(1, _sgd((0, "param_group", 3))), _side(2, _sgd()))),
     "a number where the target has a tensor": ("equal", Recipe(_side(1, _sgd((0, "seen", 3))), _side(2, _sgd((0, "seen", Made(())))))),

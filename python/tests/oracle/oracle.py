@@ -73,7 +73,7 @@ def _state(built: Built) -> Picture:
     return picture(built.model, built.optimizers)
 
 
-def _by_package(session: sw.Session, recipe: Recipe) -> Built | sw.Error:
+def _by_package(session: sw.Session, recipe: Recipe) -> Built | Exception:
     source, target = build(recipe.source), build(recipe.target)
     theirs, before = _state(source), _state(target)
     name = f"oracle {next(_numbers)}"
@@ -84,6 +84,8 @@ def _by_package(session: sw.Session, recipe: Recipe) -> Built | sw.Error:
                 swt.restore_into(session, target.model, target.optimizers, name=name, deadline=20)
         except REFUSALS as error:
             result = error
+        except (KeyError, TypeError) as error:  # of __setstate__() of the optimizer, which load_state_dict() calls too
+            return error
     changed = differences(theirs, _state(source))
     if changed:
         raise Wrong("\n".join(["the source has changed", *changed]))
@@ -118,7 +120,9 @@ def outcome(session: sw.Session, recipe: Recipe) -> str:
         by_load = _by_load(recipe)
     except Exception:
         return f"torch refuses ({type(by_package).__name__} here)"
-    if isinstance(by_package, sw.Error):
+    if isinstance(by_package, (KeyError, TypeError)):
+        raise Wrong(f"{type(by_package).__name__}: {by_package}") from by_package
+    if isinstance(by_package, Exception):
         return f"refused: {type(by_package).__name__}: {by_package}"
     _same(by_load, by_package, "load_state_dict()")
     try:

@@ -89,6 +89,16 @@ def test_entries_of_no_parameter_arrive_and_others_go(session: sw.Session) -> No
     assert "clock" not in after.state
 
 
+def test_hooks_of_optimizers_run_as_after_a_load(session: sw.Session) -> None:
+    source, target = nn.Linear(3, 3), nn.Linear(3, 3)
+    before, after = torch.optim.Adam(source.parameters(), lr=0.5), torch.optim.Adam(target.parameters())
+    del before.param_groups[0]["decoupled_weight_decay"]  # an older torch has fewer options
+    rates = []
+    after.register_load_state_dict_post_hook(lambda optimizer: rates.append(optimizer.param_groups[0]["lr"]))
+    moved(session, (source, before), (target, after))
+    assert rates == [0.5] and after.param_groups[0]["decoupled_weight_decay"] is False
+
+
 def test_an_entry_that_is_neither_of_a_parameter_nor_of_text_is_refused_by_name(session: sw.Session) -> None:
     model = nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters())
