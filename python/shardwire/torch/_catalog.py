@@ -18,7 +18,7 @@ from ._absent import OneElement
 from ._dtensor import is_dtensor
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
-from ._lists import sent_tensors, without_tensors
+from ._lists import require_no_item, sent_tensors, without_tensors
 from ._model import Parameter, buffers, extra_states, memory_of, modules, parameters, place_of
 from ._optimizers import Optimized, list_of, optimized
 from ._places import Places
@@ -100,6 +100,7 @@ class ModelCatalog:
                 self._alias(fqn, aliases)
             for one in self.optimized:
                 for name, value in one.state.items():
+                    require_no_item(one, name)
                     self._add_state(one, name, value)
             for parameter in self.parameters:
                 self._alias(parameter.fqn, parameter.aliases)

@@ -28,12 +28,17 @@ def tensors_in(name: str, thing: Any) -> Mapping[str, torch.Tensor]:
     return found
 
 
+def require_no_item(one: Optimized, name: str) -> None:
+    """Raises Unsupported if a state is named like an item of another one."""
+    for at, character in enumerate(name) if "[" in name else ():
+        if character == "[" and name[:at] in one.state:
+            raise Unsupported(f"{one.parameter.fqn}: the state '{name}' is named like an item of the list '{name[:at]}'")
+
+
 def sent_tensors(one: Optimized, name: str, thing: Any) -> Mapping[str, torch.Tensor]:
     """Those that are sent as tensors: none if one of them, by its shape, is no part of the parameter's state."""
     tensors = tensors_in(name, thing)
-    for item, tensor in tensors.items():
-        if item in one.state:
-            raise Unsupported(f"{one.parameter.fqn}: the state '{item}' is named like an item of the list '{name}'")
+    for tensor in tensors.values():
         try:
             one.local(tensor)
         except Unsupported:

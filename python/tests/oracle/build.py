@@ -109,7 +109,8 @@ class Keeping(torch.optim.Optimizer):
                 if "step" not in state:
                     state.update(step=started[0]["step"] if started else torch.zeros(()), seen=0, last=None, worst=float("nan"),
                                  table=started[0]["table"] if started else torch.linspace(-1, 1, 5),
-                                 history=[torch.zeros_like(p), (torch.zeros(3, dtype=torch.float64), 0.5)], by={"mean": torch.zeros(()), 3: 4})
+                                 history=[torch.zeros_like(p), (torch.zeros(3, dtype=torch.float64), 0.5)],
+                                 by={"mean": torch.zeros(()), 3: 4})
                     started.append(state)
                 state["step"] += 1
                 state["seen"] += 1

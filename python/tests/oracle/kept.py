@@ -22,6 +22,8 @@ _NOTHING = Optimizer("SGD", (Group(),), unowned=(("clock", 1),))
 _TABLE = [(slot, "table", Common(Made((4,)))) for slot in (0, 1)]
 _TABLES = [(slot, "table", Made((4,), number=slot)) for slot in (0, 1)]
 _LISTS = [(slot, "tables", [Common(Made((4,))), 1]) for slot in (0, 1)]
+_ADAM = Optimizer("Adam", (Group((0, 1)),))
+_KEEPING = Optimizer("Keeping", (Group((0, 1)),))
 _RATES = Optimizer("Adam with a tensor for its rate", (Group((0,)), Group((1,))))
 
 KEPT: dict[str, tuple[str, Recipe]] = {
@@ -41,10 +43,12 @@ KEPT: dict[str, tuple[str, Recipe]] = {
         _side(1, _sgd((0, "more", [Common(Made((4,)))]), (0, "extra", [Common(Made((4,)))]))), _side(2, _sgd()))),
     "one tensor in two lists": ("equal", Recipe(_side(1, _sgd(*_LISTS)), _side(2, _sgd()))),
     "one step for all parameters, and a further step": (
-        "equal", Recipe(_side(1, Optimizer("Keeping", (Group((0, 1)),)), steps=((0, 1),)), _side(2, Optimizer("Keeping", (Group((0, 1)),))))),
+        "equal", Recipe(_side(1, _KEEPING, steps=((0, 1),)), _side(2, _KEEPING))),
     "a step that is a number": ("equal", Recipe(
-        _side(1, Optimizer("Adam", (Group((0, 1)),), ((0, "step", 3),)), steps=((0, 1),)), _side(2, Optimizer("Adam", (Group((0, 1)),))))),
+        _side(1, dataclasses.replace(_ADAM, entries=((0, "step", 3),)), steps=((0, 1),)), _side(2, _ADAM))),
     "a state named buffer": ("equal", Recipe(_side(1, _sgd((0, "buffer", Made((2, 3))))), _side(2, _sgd()))),
+    "a state named like an item of another": ("refused", Recipe(
+        _side(1, _sgd((0, "history[0]", (Made((2,)),)), (0, "history", {"a": 1}))), _side(2, _sgd()))),
     "a state named param_group": ("refused", Recipe(_side(1, _sgd((0, "param_group", 3))), _side(2, _sgd()))),
     "a number where the target has a tensor": ("equal", Recipe(_side(1, _sgd((0, "seen", 3))), _side(2, _sgd((0, "seen", Made(())))))),
     "a tensor where the target has a number": ("equal", Recipe(_side(1, _sgd((0, "seen", Made((3,))))), _side(2, _sgd((0, "seen", 3))))),
