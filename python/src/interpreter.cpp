@@ -52,7 +52,7 @@ nb::object attribute(const char* module, const char* name) {
   return object;
 }
 
-void bind_interpreter(nb::module_& module) {
+void bind_interpreter() {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
     throw nb::import_error("shardwire works in the main interpreter only, not in subinterpreters");
   }

@@ -49,6 +49,6 @@ void begin_end();
 /// A name of a Python module of this package, imported at its first use.
 nb::object attribute(const char* module, const char* name);
 
-void bind_interpreter(nb::module_& module);
+void bind_interpreter();
 
 }  // namespace shardwire::python

@@ -6,7 +6,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The library itself; use it through the package shardwire.";
   // Objects that a program keeps until its end are no leak.
   nb::set_leak_warnings(false);
-  bind_interpreter(module);
+  bind_interpreter();
   bind_errors();
   bind_layout(module);
   bind_memory(module);
