@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizer state of PyTorch between ranks: publish a model with its optimizers, restore it into another.
 
-Tested with torch 2.13. Calls use the tensors of the calling rank only and run no collective of torch.
+`_version` names the versions of torch that it was tried with. Calls use the tensors of the calling rank only and run no collective of torch.
 """
 
 from ._catalog import catalog_of
@@ -13,6 +13,9 @@ from ._publish import publish
 from ._restore import RestoreResult, restore_into
 from ._state_dict import publish_state_dict
 from ._tensor import layout_of
+from ._version import warn_if_untried
 
 __all__ = ["PeerReader", "PeerWriter", "PerRank", "RestoreResult", "catalog_of", "join", "layout_of", "publish",
            "publish_state_dict", "restore_into"]
+
+warn_if_untried()

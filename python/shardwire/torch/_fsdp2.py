@@ -16,7 +16,10 @@ from ._layouts import Ranks, Wrapped, local_of, state_like
 def _params(modules: Iterable[nn.Module]) -> Iterator[Any]:
     for module in modules:
         if isinstance(module, FSDPModule):
-            for group in module._get_fsdp_state()._fsdp_param_groups:
+            state: Any = module._get_fsdp_state()
+            # In torch 2.11 a module has one group or none.
+            one = getattr(state, "_fsdp_param_group", None)
+            for group in getattr(state, "_fsdp_param_groups", [one] if one else []):
                 yield from group.fsdp_params
 
 
