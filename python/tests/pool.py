@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import pathlib
 import signal
 import sys
 import tempfile
@@ -19,6 +21,15 @@ _AFTER_A_FAILURE = 10.0
 
 class Failed(AssertionError):
     """A function raised on a rank; carries the exception's text and type."""
+
+
+def _times(process: int) -> str:
+    """Tells a process that hangs from one that a busy machine does not run."""
+    with contextlib.suppress(OSError):
+        ran, waited = (sum(int(pathlib.Path(task, "schedstat").read_text().split()[part]) for task in
+                           pathlib.Path(f"/proc/{process}/task").iterdir()) / 1e9 for part in (0, 1))
+        return f"ran {ran:.1f} s, waited {waited:.1f} s for a processor"
+    return "times unknown"
 
 
 def _work(pipe: Any, path: list[str]) -> None:
@@ -66,9 +77,9 @@ class Pool:
 
     def stop(self) -> None:
         for process, pipe in self._workers:
-            pipe.close()
-            process.kill()
+            process.kill()  # first, else it complains about the pipe
             process.join()
+            pipe.close()
         self._workers = []
 
     def __call__(self, world: int, function: Callable[..., Any], *arguments: Any, seconds: float = 120) -> list[Any]:
@@ -85,11 +96,12 @@ class Pool:
             if any(how == "failed" for how, _ in results):
                 end = min(end, time.monotonic() + _AFTER_A_FAILURE)  # the others may wait for the rank that failed
             if not pipe.poll(max(0.0, end - time.monotonic())):
+                times = "\n".join(f"rank {other}: {_times(process.pid)}" for other, (process, _) in enumerate(self._workers))
                 for process, _ in self._workers:
                     os.kill(process.pid, signal.SIGUSR1)
                 time.sleep(1)
                 self.stop()
-                raise Failed("\n".join([f"rank {rank} hangs", *(result for how, result in results if how == "failed")]))
+                raise Failed("\n".join([f"rank {rank} hangs", times, *(result for how, result in results if how == "failed")]))
             results.append(pipe.recv())
         failed = [f"rank {rank}:\n{result}" for rank, (how, result) in enumerate(results) if how == "failed"]
         if failed:
