@@ -2,6 +2,7 @@
 import pathlib
 import sys
 
-sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
+tests = pathlib.Path(__file__).parent.parent
+sys.path[:0] = [str(tests / "oracle"), str(tests), str(tests / "torch")]
 
 from pool import pool  # noqa: E402, F401

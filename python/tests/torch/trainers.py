@@ -171,7 +171,8 @@ class Trainer:
 
     def _zero(self) -> None:
         self._ddp()
-        self.optimizers = [ZeroRedundancyOptimizer(self.model.parameters(), torch.optim.AdamW, process_group=self.group, lr=1e-3)]
+        params = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizers = [ZeroRedundancyOptimizer(params, torch.optim.AdamW, process_group=self.group, lr=1e-3)]
 
     def _tensor_parallel(self, mesh: DeviceMesh) -> None:
         plan: dict[str, Any] = {"head": ColwiseParallel(output_layouts=Replicate())}
@@ -279,7 +280,7 @@ class Trainer:
         return {name.replace("_orig_mod.", ""): value for name, value in out.items()}
 
     def _zero_reference(self) -> dict[str, Any]:
-        names = [name.removeprefix("module.") for name, _ in self.model.named_parameters()]
+        names = [name.removeprefix("module.") for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         out = {f"model {name.removeprefix('module.')}": value.clone() for name, value in self.model.state_dict().items()}
         zero: Any = self.optimizers[0]
         whole: dict[str, Any] = {}
