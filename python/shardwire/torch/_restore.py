@@ -20,7 +20,7 @@ from ._absent import absence_of
 from ._awaiting import Deadline, final_inventory, reading
 from ._catalog import GROUP, PARAM, Absences, ModelCatalog, Parts, kept_catalog, model_catalog, parts_of, without_collections
 from ._dtensor import is_dtensor, local_tensor
-from ._dtypes import dtype_of
+from ._dtypes import dtype_of, name_of
 from ._extra import received_extra, request_extra
 from ._layouts import Local, ranks_of
 from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
@@ -192,10 +192,10 @@ def _create_missing_states(found: Sequence[Optimized], published: Published) -> 
             kept.setdefault(state, None)
 
 
-def _require_alike(wanted: ModelCatalog, published: Published) -> None:
+def _require_alike(declared: Mapping[TensorKey, tuple[str, tuple[int, ...]]], published: Published) -> None:
     """The library checks this too, but knows fewer of the names."""
     wrong = []
-    for key, (dtype, shape) in wanted.declared.items():
+    for key, (dtype, shape) in declared.items():
         theirs = published.states.get(key.fqn, {}).get(key.state)
         if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, shape):
             wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {shape}")
@@ -392,10 +392,13 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
         policy = _absences(absent or {}, published)
         asked = _Asked(name, published, absent or {})
         parts = kept_catalog(model, optimizers, numbers, wanting=True, key=asked) or parts_of(model, listed, numbers)
+        if isinstance(parts, Parts):  # states are made for parameters that are alike
+            _require_alike({TensorKey(one.fqn, PARAM): (name_of(one.local.tensor.dtype), one.local.shape) for one in parts.parameters},
+                           published)
         with _states_of_sources(parts.optimized, published, policy):
             wanted = model_catalog(model, optimizers, numbers, True, policy, asked, parts if isinstance(parts, Parts) else None)
             if not wanted.requested:
-                _require_alike(wanted, published)
+                _require_alike(wanted.declared, published)
                 _request_values(wanted, listed, published, policy)
                 wanted.requested = True
             # Values first: a byte is written only after they have been found right.

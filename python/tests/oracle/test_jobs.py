@@ -45,6 +45,8 @@ KEPT: dict[str, tuple[str, Job]] = {
         "equal", Job(_spec("fsdp1", 4, strategy="NO_SHARD", **_FROZEN), _spec("fsdp2", 2, 2, **_FROZEN))),
     "a mesh of ranks whose numbers nothing tells": (
         "refused: InvalidArgument", Job(_spec("plain", 1), _spec("fsdp2", 2, ranks=(2, 3)), (1, None, 0, 2), warm=True)),
+    "another width, in flat parameters without state": (
+        "refused: LayoutMismatch: types or shapes differ", Job(_spec("hsdp", 2, 2), _spec("fsdp1", 4, net=(("width", 12),)))),
 }
 
 
