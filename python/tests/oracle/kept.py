@@ -24,6 +24,8 @@ _TABLES = [(slot, "table", Made((4,), number=slot)) for slot in (0, 1)]
 _LISTS = [(slot, "tables", [Common(Made((4,))), 1]) for slot in (0, 1)]
 _ADAM = Optimizer("Adam", (Group((0, 1)),))
 _KEEPING = Optimizer("Keeping", (Group((0, 1)),))
+_TIED = (Slot(), Slot(tie=("data", 0)))
+_BUFFERS = (Slot(), Slot(), Slot(kind="buffer"), Slot(kind="buffer"))
 _RATES = Optimizer("Adam with a tensor for its rate", (Group((0,)), Group((1,))))
 
 KEPT: dict[str, tuple[str, Recipe]] = {
@@ -52,4 +54,12 @@ KEPT: dict[str, tuple[str, Recipe]] = {
     "a state named param_group": ("refused", Recipe(_side(1, _sgd((0, "param_group", 3))), _side(2, _sgd()))),
     "a number where the target has a tensor": ("equal", Recipe(_side(1, _sgd((0, "seen", 3))), _side(2, _sgd((0, "seen", Made(())))))),
     "a tensor where the target has a number": ("equal", Recipe(_side(1, _sgd((0, "seen", Made((3,))))), _side(2, _sgd((0, "seen", 3))))),
+    "weights tied by .data": ("equal", Recipe(_side(1, _sgd(), slots=_TIED), _side(2, _sgd(), slots=_TIED))),
+    "weights that drifted apart, into one": ("refused", Recipe(_side(1, _sgd()), _side(2, _sgd(), slots=_TIED))),
+    "a view that changes signs, into a plain buffer": ("refused", Recipe(
+        _side(1, _sgd(), slots=(*_BUFFERS[:2], Slot(kind="buffer", look="negative"))), _side(2, _sgd(), slots=_BUFFERS[:3]))),
+    "a buffer of two names, into two": ("equal", Recipe(
+        _side(1, _sgd(), slots=(*_BUFFERS[:3], Slot(kind="buffer", tie=("attribute", 2)))), _side(2, _sgd(), slots=_BUFFERS))),
+    "a parameter that the sources never stepped": (
+        "equal", Recipe(_side(1, _ADAM, steps=((0,),)), _side(2, _ADAM, steps=((0, 1), (0, 1))))),
 }
