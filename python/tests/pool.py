@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 import traceback
-from typing import Any, Callable, Iterator
+from multiprocessing import connection
+from typing import Any, Callable, Iterator, NoReturn
 
 import pytest
 
@@ -26,9 +27,8 @@ class Failed(AssertionError):
 def _times(process: int) -> str:
     """Tells a process that hangs from one that a busy machine does not run."""
     with contextlib.suppress(OSError):
-        ran, waited = (sum(int(pathlib.Path(task, "schedstat").read_text().split()[part]) for task in
-                           pathlib.Path(f"/proc/{process}/task").iterdir()) / 1e9 for part in (0, 1))
-        return f"ran {ran:.1f} s, waited {waited:.1f} s for a processor"
+        ran, waited, _ = (int(time) / 1e9 for time in pathlib.Path(f"/proc/{process}/schedstat").read_text().split())
+        return f"its main thread ran {ran:.1f} s, and waited {waited:.1f} s for a processor"
     return "times unknown"
 
 
@@ -91,23 +91,32 @@ class Pool:
         store = self._folder.name + "/store"
         for rank, (_, pipe) in enumerate(self._workers):
             pipe.send((function.__module__, function.__name__, rank, world, store, arguments))
-        results: list[Any] = []
-        for rank, (_, pipe) in enumerate(self._workers):
-            if any(how == "failed" for how, _ in results):
-                end = min(end, time.monotonic() + _AFTER_A_FAILURE)  # the others may wait for the rank that failed
-            if not pipe.poll(max(0.0, end - time.monotonic())):
-                times = "\n".join(f"rank {other}: {_times(process.pid)}" for other, (process, _) in enumerate(self._workers))
-                for process, _ in self._workers:
-                    os.kill(process.pid, signal.SIGUSR1)
-                time.sleep(1)
-                self.stop()
-                raise Failed("\n".join([f"rank {rank} hangs", times, *(result for how, result in results if how == "failed")]))
-            results.append(pipe.recv())
-        failed = [f"rank {rank}:\n{result}" for rank, (how, result) in enumerate(results) if how == "failed"]
+        ranks = {pipe: rank for rank, (_, pipe) in enumerate(self._workers)}
+        results: dict[int, tuple[str, Any]] = {}
+        failed: dict[int, str] = {}
+        while len(results) < world:
+            ready = connection.wait([pipe for pipe, rank in ranks.items() if rank not in results], max(0.0, end - time.monotonic()))
+            if not ready:
+                self._raise_hang([rank for rank in range(world) if rank not in results], failed)
+            for pipe in ready:
+                rank = ranks[pipe]
+                results[rank] = pipe.recv()
+                if results[rank][0] == "failed":
+                    failed[rank] = f"rank {rank}:\n{results[rank][1]}"
+                    end = min(end, time.monotonic() + _AFTER_A_FAILURE)  # the others may wait for it
         if failed:
             self.stop()  # the ranks may not be alike any more
-            raise Failed("\n".join(failed))
-        return [result for _, result in results]
+            raise Failed("\n".join(failed.values()))
+        return [results[rank][1] for rank in range(world)]
+
+    def _raise_hang(self, ranks: list[int], failed: dict[int, str]) -> NoReturn:
+        processes = [process for process, _ in self._workers]
+        times = [f"rank {rank}: {_times(process.pid)}" for rank, process in enumerate(processes)]
+        for process in processes:
+            os.kill(process.pid, signal.SIGUSR1)
+        time.sleep(1)
+        self.stop()
+        raise Failed("\n".join([f"ranks {ranks} hang", *times, *failed.values()]))
 
 
 @pytest.fixture(scope="session")
