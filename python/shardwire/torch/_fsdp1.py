@@ -137,8 +137,14 @@ def _now(known: weakref.ref[Any], index: int | None = None) -> Callable[[], obje
     return now
 
 
+def _is_gathered(handle: Any) -> bool:
+    """Whether there is a gathered copy. After a forward it may stay for the next one, although the shards are registered again."""
+    flat = handle.flat_param
+    copy = getattr(flat, "_full_param_padded", None)  # not before the first forward
+    return flat.data_ptr() != shard_of(flat).data_ptr() or copy is not None and copy.untyped_storage().size() > 0
+
+
 def reshard(model: nn.Module) -> None:
     for handle in _handles(model.modules()):
-        if handle.uses_sharded_strategy and handle.flat_param.data_ptr() != shard_of(
-                handle.flat_param).data_ptr():
+        if handle.uses_sharded_strategy and _is_gathered(handle):
             handle.reshard(True)

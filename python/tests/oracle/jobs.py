@@ -12,6 +12,7 @@ import torch.distributed as dist
 from hypothesis import strategies as st
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
 from trainers import Spec, Trainer
 
@@ -34,6 +35,8 @@ class Job:
     """Whether ranks= names the members. Otherwise all members publish, and those without a part of the source an empty module."""
     warm: bool = False
     """Whether the target has trained before."""
+    evaluated: bool = False
+    """Whether both have run without gradients before, after which FSDP keeps some parameters gathered."""
     entries: tuple[str, ...] = ()
     """What the source's states have besides: see ENTRIES."""
 
@@ -135,7 +138,7 @@ def jobs(draw: st.DrawFn) -> Job:
     entries = tuple(draw(st.lists(st.sampled_from(names), max_size=2, unique=True)))
     members = _members(draw, {*source.members, *target.members})
     named = None not in members and draw(st.booleans())
-    return Job(source, target, members, named, draw(st.booleans()), entries)
+    return Job(source, target, members, named, draw(st.booleans()), draw(st.booleans()), entries)
 
 
 def _inner(trainer: Trainer) -> list[torch.optim.Optimizer]:
@@ -155,8 +158,20 @@ def _local(value: Any) -> Any:
     return type(value)(map(_local, value)) if type(value) in (list, tuple) else value
 
 
+def _evaluate(trainer: Trainer) -> None:
+    with torch.no_grad():
+        trainer.forward(torch.zeros(2, 4, dtype=torch.int64))
+
+
+def _reshard(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
 def _here(trainer: Trainer) -> Picture:
     """What this rank has."""
+    _reshard(trainer.model)
     tensors = {name: _local(tensor) for name, tensor in (*trainer.model.named_parameters(), *trainer.model.named_buffers())}
     states = [[{name: _local(value) for name, value in state.items()} for state in one.state.values()] for one in _inner(trainer)]
     # What torch gathers has lists in place of tuples.
@@ -218,7 +233,7 @@ class _Side:
 
     def restore(self, target: Trainer) -> str:
         try:
-            swt.restore_into(self._session, target.model, target.optimizers, deadline=60, ranks=self._job.ranks(self._job.target))
+            swt.restore_into(self._session, target.model, target.optimizers, deadline=200, ranks=self._job.ranks(self._job.target))
         except REFUSALS as refusal:
             return f"refused: {type(refusal).__name__}: {refusal}"
         return "restored"
@@ -253,6 +268,9 @@ def run(rank: int, world: int, job: Job, name: str) -> tuple[str, list[str]]:
     if source.here:
         _add_entries(source, job.entries)
     before = [_here(one) if one.here else {} for one in (source, target)]
+    for one in (source, target):
+        if one.here and job.evaluated:
+            _evaluate(one)
     outcomes = _moved(job, name, source, target)
     refused = [one for one in outcomes if one.startswith("refused")]
     if source.here:

@@ -43,6 +43,10 @@ KEPT: dict[str, tuple[str, Job]] = {
         "equal", Job(_spec("fsdp2", 2), _spec("plain", 1), (1, 0, 2, 3), entries=("whole", "list"))),
     "whole parameters of FSDP1, some of them frozen, into two dims": (
         "equal", Job(_spec("fsdp1", 4, strategy="NO_SHARD", **_FROZEN), _spec("fsdp2", 2, 2, **_FROZEN))),
+    "after a forward without gradients": ("equal", Job(
+        _spec("fsdp1", 2, orig=False, strategy="SHARD_GRAD_OP"), _spec("fsdp2", 3), warm=True, evaluated=True)),
+    "after a forward without gradients, the other way": ("equal", Job(
+        _spec("fsdp2", 3), _spec("fsdp1", 2, strategy="SHARD_GRAD_OP"), warm=True, evaluated=True)),
     "a mesh of ranks whose numbers nothing tells": (
         "refused: InvalidArgument", Job(_spec("plain", 1), _spec("fsdp2", 2, ranks=(2, 3)), (1, None, 0, 2), warm=True)),
     "another width, in flat parameters without state": (
