@@ -27,8 +27,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import shardwire.torch as swt
-from shardwire.torch._catalog import model_catalog
-from shardwire.torch._publish import ranks_of
 
 RANKS, FOLDER = 4, "/dev/shm/shardwire-perf-torch"
 
@@ -108,7 +106,8 @@ def work(rank: int, repeats: int, columns: int, transport: str) -> None:
     held = [swt.publish(session, *source, step=5), swt.publish_state_dict(session, flat(*source), step=5, snapshot="none")]
     session.await_step("torch", 5, 60)
     session.await_step("dcp", 5, 60)
-    wanted = model_catalog(*target, ranks_of(session, None), wanting=True, key="perf").catalog
+    state = swt.State(*target)
+    wanted = state.catalog()
     into = flat(*target)
 
     def library() -> None:
@@ -122,13 +121,13 @@ def work(rank: int, repeats: int, columns: int, transport: str) -> None:
     copies = [(tensor, torch.ones_like(tensor)) for tensor in locals_]
     ways: dict[str, Callable[[], object]] = {
         "library": library,
-        "restore_into": lambda: swt.restore_into(session, *target, step=5),
+        "State.restore": lambda: state.restore(session, step=5),
         "PeerReader": lambda: dcp.load(into, storage_reader=swt.PeerReader(session, step=5)),
         "PeerReader, no_dist": lambda: dcp.load(into, storage_reader=swt.PeerReader(session, step=5), no_dist=True),
         "memcpy": copy,
         "dcp.load from tmpfs": lambda: dcp.load(into, checkpoint_id=FOLDER),
     }
-    grown = torch.tensor(growth(lambda: swt.restore_into(session, *target, step=5)))  # the first restore allocates most
+    grown = torch.tensor(growth(lambda: state.restore(session, step=5)))  # the first restore allocates most
     dist.all_reduce(grown, dist.ReduceOp.MAX)
     dcp.save(flat(*source), checkpoint_id=FOLDER)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -144,7 +143,7 @@ def work(rank: int, repeats: int, columns: int, transport: str) -> None:
         print(json.dumps({"case": "one layer, fsdp2 4 -> fsdp2 2 x tp 2", "bytes": moved, "transport": [name.split()[0] for name in names],
                           "torch": torch.__version__,
                           "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "repeats": repeats,
-                          "growth of memory, MiB": {"restore_into": round(grown.item() / (1 << 20), 1), "allowed": 256 + 64},
+                          "growth of memory, MiB": {"State.restore": round(grown.item() / (1 << 20), 1), "allowed": 256 + 64},
                           "seconds": {name: round(value, 4) for name, value in medians.items()},
                           "over library": {name: round(value / medians["library"], 2) for name, value in medians.items()}}))
     session.gather("done", b"", 60)

@@ -70,11 +70,12 @@ def through_torch(parameters: int, source: nn.Module, before: torch.optim.Optimi
 def through_shardwire(parameters: int, source: nn.Module, before: torch.optim.Optimizer) -> dict[str, float]:
     target, after = made(parameters)
     took: dict[str, float] = {}
+    published, restored = swt.State(source, before), swt.State(target, after)
     with sw.Session.join(rank=0, world_size=1, port=0) as session:
         for which in ("first", "again"):
             held: list[sw.Publication] = []
-            took[f"publish, {which}"] = seconds(lambda: held.append(swt.publish(session, source, before, step=7)))
-            took[f"restore_into, {which}"] = seconds(lambda: swt.restore_into(session, target, after, deadline=600))
+            took[f"publish, {which}"] = seconds(lambda: held.append(published.publish(session, step=7)))
+            took[f"restore, {which}"] = seconds(lambda: restored.restore(session, deadline=600))
             held.pop().retire()
     wrong = sum(not torch.equal(a, b) for a, b in zip(source.parameters(), target.parameters()))
     wrong += sum(not torch.equal(before.state[a][name], after.state[b][name])

@@ -4,18 +4,17 @@
 `_version` names the versions of torch that it was tried with. Calls use the tensors of the calling rank only and run no collective of torch.
 """
 
-from ._catalog import catalog_of
 from ._extra import PerRank
 from ._join import join
 from ._peer_reader import PeerReader
 from ._peer_writer import PeerWriter
-from ._publish import publish
-from ._restore import RestoreResult, restore_into
+from ._restore import RestoreResult
+from ._state import State, catalog_of, publish, restore_into
 from ._state_dict import publish_state_dict
 from ._tensor import layout_of
 from ._version import warn_if_untried
 
-__all__ = ["PeerReader", "PeerWriter", "PerRank", "RestoreResult", "catalog_of", "join", "layout_of", "publish",
+__all__ = ["PeerReader", "PeerWriter", "PerRank", "RestoreResult", "State", "catalog_of", "join", "layout_of", "publish",
            "publish_state_dict", "restore_into"]
 
 warn_if_untried()

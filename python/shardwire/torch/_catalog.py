@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import weakref
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
@@ -20,7 +19,7 @@ from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
 from ._lists import require_no_item, sent_tensors, without_tensors
 from ._model import Parameter, buffers, extra_states, memory_of, modules, parameters, place_of
-from ._optimizers import Optimized, list_of, optimized
+from ._optimizers import Optimized, Optimizers, list_of, optimized
 from ._places import Places
 
 PARAM, BUFFER, GROUP, EXTRA = "param", "buffer", "param_group", "extra_state"
@@ -104,7 +103,7 @@ class ModelCatalog:
                     self._add_state(one, name, value)
             for parameter in self.parameters:
                 self._alias(parameter.fqn, parameter.aliases)
-        self._modules = [(fqn, weakref.ref(module)) for fqn, module in extra_states(parts.modules)]
+        self._modules = extra_states(parts.modules)
         self.places = Places([module for _, module in parts.modules], optimizers, self.parameters, self._sources)
 
     def record_event(self) -> None:
@@ -119,8 +118,7 @@ class ModelCatalog:
 
     def extra_states(self) -> list[tuple[TensorKey, nn.Module]]:
         """Modules with state beside tensors."""
-        known = [(TensorKey(fqn, EXTRA), module()) for fqn, module in self._modules]
-        return [(key, module) for key, module in known if module is not None]
+        return [(TensorKey(fqn, EXTRA), module) for fqn, module in self._modules]
 
     def _alias(self, fqn: str, aliases: Sequence[str]) -> None:
         for alias in aliases:
@@ -190,64 +188,40 @@ class ModelCatalog:
         self._published = values
 
 
-_MOST_KEPT = 6  # of one model: each call that differs in optimizers, ranks, values or names has one
-_kept: weakref.WeakKeyDictionary[nn.Module, dict[Any, ModelCatalog]] = weakref.WeakKeyDictionary()
-_followed: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+class Catalogs:
+    """The catalogs of one model and its optimizers, each kept for the next call while it is right."""
 
+    _MOST = 6  # calls that differ in ranks, in names of values, or in what the sources have, have one each
 
-def _forget(optimizer: int) -> None:
-    """Drops the catalogs of an optimizer that is gone: they would keep its state in memory."""
-    for kept in _kept.values():
-        for name in [name for name in list(kept) if optimizer in name[2]]:
-            kept.pop(name, None)
+    def __init__(self, model: nn.Module, optimizers: Optimizers) -> None:
+        self.model, self._given = model, optimizers
+        self._kept: dict[Any, ModelCatalog] = {}
 
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Those that keep state on this rank now."""
+        return list_of(self._given)
 
-def _name_of(optimizers: Any, ranks: Ranks, wanting: bool, key: Any) -> Any:
-    return (wanting, ranks.key, tuple(map(id, list_of(optimizers))), key)
-
-
-def kept_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool, key: Any = None) -> ModelCatalog | None:
-    """The catalog of an earlier call if it is still right."""
-    known = _kept.get(model, {}).get(_name_of(optimizers, ranks, wanting, key))
-    if known is None or not known.places.hold():
-        return None
-    known.record_event()
-    return known
-
-
-def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool, absent: Absences | None = None,
-                  key: Any = None, parts: Parts | None = None) -> ModelCatalog:
-    """The catalog of an earlier call if it is still right. `key` tells catalogs apart that are changed by their users.
-
-    `parts`: of the model, if they are known.
-    """
-    known = kept_catalog(model, optimizers, ranks, wanting, key)
-    if known is not None:
+    def kept(self, ranks: Ranks, wanting: bool, key: Any) -> ModelCatalog | None:
+        """The catalog of an earlier call if it is still right. `key` tells catalogs apart that are changed by their users."""
+        known = self._kept.get((wanting, ranks.key, key))
+        if known is None or not known.places.hold(self.optimizers):
+            return None
+        known.record_event()
         return known
-    listed = list_of(optimizers)
-    kept = _kept.setdefault(model, {})
-    for other in [other for other, catalog in list(kept.items()) if not catalog.places.hold()]:
-        kept.pop(other, None)  # a collection may have been faster
-    if len(kept) >= _MOST_KEPT:
-        del kept[next(iter(kept))]
-    known = kept[_name_of(optimizers, ranks, wanting, key)] = ModelCatalog(parts or parts_of(model, listed, ranks), listed, ranks,
-                                                                          wanting, absent)
-    for optimizer in listed:
-        if optimizer not in _followed:
-            _followed.add(optimizer)
-            weakref.finalize(optimizer, _forget, id(optimizer)).atexit = False
-    return known
 
-
-@without_collections()
-def catalog_of(model: nn.Module, optimizers: Any = None, *, rank: int | None = None, world_size: int | None = None,
-               ranks: int | Sequence[int] | None = None) -> Catalog:
-    """The parameters, buffers and optimizer states of this rank, for `Session.publish`, `Session.restore` and `plan`.
-
-    A repeated call gives the same catalog while the tensors are the same, so that the library finds the plan of the last
-    restore. The catalog keeps their memory alive. Options of parameter groups are not in it: see publish().
-    """
-    return model_catalog(model, optimizers, default_ranks(rank, world_size, ranks), wanting=False, key="catalog_of").catalog
+    def of(self, ranks: Ranks, wanting: bool, key: Any, absent: Absences | None = None, parts: Parts | None = None) -> ModelCatalog:
+        """The kept catalog, or a new one. `parts`: of the model, if they are known."""
+        known = self.kept(ranks, wanting, key)
+        if known is not None:
+            return known
+        listed = self.optimizers
+        self._kept = {name: one for name, one in self._kept.items() if one.places.hold(listed)}
+        if len(self._kept) >= self._MOST:
+            del self._kept[next(iter(self._kept))]
+        known = self._kept[wanting, ranks.key, key] = ModelCatalog(parts or parts_of(self.model, listed, ranks), listed, ranks, wanting,
+                                                                  absent)
+        return known
 
 
 def default_ranks(rank: int | None = None, world_size: int | None = None, ranks: int | Sequence[int] | None = None) -> Ranks:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import weakref
 from typing import Any, Iterator, Mapping, Sequence, Union
 
 import torch
@@ -44,14 +43,8 @@ class Optimized:
     """A parameter in a group of an optimizer."""
 
     parameter: Parameter
-    known: weakref.ref[torch.optim.Optimizer]  # a kept catalog does not keep its optimizers
+    optimizer: torch.optim.Optimizer
     group: dict[str, Any]
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        optimizer = self.known()
-        assert optimizer is not None
-        return optimizer
 
     @property
     def state(self) -> dict[str, Any]:
@@ -74,7 +67,6 @@ def optimized(parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.
     found: list[Optimized] = []
     seen: set[int] = set()
     for optimizer in optimizers:
-        known = weakref.ref(optimizer)
         for group in optimizer.param_groups:
             for key in group["params"]:
                 if id(key) in seen:
@@ -82,7 +74,7 @@ def optimized(parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.
                 if id(key) not in by_key:
                     raise InvalidArgument(f"an optimizer has a parameter of shape {tuple(key.shape)} that the model lacks")
                 seen.add(id(key))
-                found.extend(Optimized(parameter, known, group) for parameter in by_key[id(key)])
+                found.extend(Optimized(parameter, optimizer, group) for parameter in by_key[id(key)])
     return found
 
 

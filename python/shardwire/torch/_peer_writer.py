@@ -16,8 +16,9 @@ from torch.distributed.checkpoint.staging import AsyncStager, DefaultStager, Sta
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from .. import InvalidArgument, Publication, Session, TimedOut, Unsupported
+from .. import InvalidArgument, Session, Unsupported
 from .._types import Seconds, Snapshot
+from ._latest import Latest
 from ._layouts import Ranks, ranks_of
 from ._state_dict import catalog_of_flat, flat_state_dict, step_of
 
@@ -44,11 +45,9 @@ class PeerWriter(StorageWriter, AsyncStager):
 
     def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, snapshot: Snapshot = "copy", keep: int = 0,
                  buddies: int = 0, buddy_bytes_per_second: int = 0, ranks: int | Sequence[int] | Ranks | None = None) -> None:
-        self._session, self._name, self.step, self._snapshot = session, name, step, snapshot
-        self._kept: dict[str, Any] = dict(keep=keep, buddies=buddies, buddy_bytes_per_second=buddy_bytes_per_second)
+        self.step, self._snapshot = step, snapshot
+        self._latest = Latest(session, name, keep=keep, buddies=buddies, buddy_bytes_per_second=buddy_bytes_per_second)
         self._ranks = ranks_of(session, ranks)
-        self._publication: Publication | None = None
-        self._saved: int | None = None
         self._staged: list[torch.Tensor] = []
 
     def reset(self, checkpoint_id: Any = None) -> None:
@@ -65,9 +64,9 @@ class PeerWriter(StorageWriter, AsyncStager):
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if self.step is None:
             raise InvalidArgument("a save through PeerWriter needs a step, or its number as checkpoint_id")
-        if self.step == self._saved:
+        if self.step == self._latest.step:
             # Readers could not tell the two apart, and would take parts of both.
-            raise InvalidArgument(f"step {self.step} of '{self._name}' is saved already: assign another step, or close() first")
+            raise InvalidArgument(f"step {self.step} of '{self._latest.name}' is saved already: assign another step, or close() first")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
@@ -95,14 +94,7 @@ class PeerWriter(StorageWriter, AsyncStager):
         staged = all(id(value) in own for value in flat.values() if isinstance(value, torch.Tensor))
         snapshot: Snapshot = "none" if staged else self._snapshot
         self._staged = []
-        if self._publication is None:
-            self._publication = self._session.publish(catalog, step=self.step, name=self._name, snapshot=snapshot, **self._kept)
-        else:
-            try:
-                self._publication.update(catalog, self.step, snapshot=snapshot)
-            except TimedOut as error:
-                logger.warning("peers that still read step %s of '%s' lose it: %s", self._saved, self._name, error)
-        self._saved = self.step
+        self._latest.publish(catalog, self.step, snapshot)
         done: Future[list[WriteResult]] = Future()
         done.set_result([WriteResult(item.index, _bytes_of(item), None) for item in plan.items])
         return done
@@ -112,9 +104,7 @@ class PeerWriter(StorageWriter, AsyncStager):
 
     def close(self, timeout: Seconds = 10) -> None:
         """Ends the publication; raises as Publication.retire(). The next save begins another."""
-        publication, self._publication, self._saved = self._publication, None, None
-        if publication is not None:
-            publication.retire(timeout)
+        self._latest.retire(timeout)
 
     def __enter__(self) -> PeerWriter:
         return self
@@ -123,12 +113,13 @@ class PeerWriter(StorageWriter, AsyncStager):
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_publication", None) is None:
+        latest = getattr(self, "_latest", None)
+        if latest is None or latest.publication is None:
             return
         with contextlib.suppress(Exception):
-            self._session.usage()  # raises if the session has ended
+            latest.session.usage()  # raises if the session has ended
             logger.warning("a PeerWriter was destroyed, and with it step %s of '%s': keep it as long as peers read, then close() "
-                           "it", self._saved, self._name)
+                           "it", latest.step, latest.name)
 
     def __reduce__(self) -> Any:
         raise Unsupported("PeerWriter publishes memory of its own process: use AsyncCheckpointerType.THREAD")

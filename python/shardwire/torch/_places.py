@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import weakref
 from typing import Any, Iterable, Sequence
 
 import torch
@@ -38,13 +37,12 @@ class Places:
     The catalog is right while these are what they were, in this order: the modules below the model; the parameters and
     buffers that they, or wrappers, have; groups and states of the optimizers; the address of each tensor. Nothing else leads
     from a model to memory. Equal addresses mean equal memory, because the catalog keeps the memory that it names alive.
-    Modules and optimizers are referenced weakly, so that a kept catalog keeps neither.
     """
 
     def __init__(self, modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer], parameters: Sequence[Parameter],
                  sources: Sequence[torch.Tensor]) -> None:
-        self._modules = [weakref.ref(module) for module in modules]
-        self._children = self._present_children(modules)
+        self._modules = modules
+        self._children = self._present_children()
         self._registries = [registry for module in modules for registry in (module._parameters, module._buffers)]
         self._counts = list(map(len, self._registries))
         places = [place for parameter in parameters for place in parameter.places]
@@ -55,7 +53,7 @@ class Places:
         self._registered = [place[name] for place, name in places]
         self._wrapped = [parameter.key for parameter in parameters if parameter.now is not None]
         self._now = [parameter.now for parameter in parameters if parameter.now is not None]
-        self._optimizers = list(map(weakref.ref, optimizers))
+        self._optimizers = list(optimizers)
         self._groups, self._optimized = self._present_groups(optimizers)
         self._states, self._values = self._present_states(optimizers)
         self._lists = lists_in(self._values)
@@ -75,15 +73,14 @@ class Places:
         self._flats = list(flats.values())
         self._pointers = self._present_pointers()
 
-    def _present_children(self, modules: Sequence[nn.Module | None]) -> list[int]:
-        # An id tells a module, because all modules of the ids that are compared with these are alive then.
-        return list(map(id, _all(map(dict.values, map(_children_of, modules)))))
+    def _present_children(self) -> list[Any]:
+        return _all(map(dict.values, map(_children_of, self._modules)))
 
-    def _present_groups(self, optimizers: Sequence[torch.optim.Optimizer | None]) -> tuple[list[Any], list[Any]]:
+    def _present_groups(self, optimizers: Sequence[torch.optim.Optimizer]) -> tuple[list[Any], list[Any]]:
         groups = _all(map(_groups_of, optimizers))
         return groups, _all(map(_params_of, groups))
 
-    def _present_states(self, optimizers: Sequence[torch.optim.Optimizer | None]) -> tuple[list[Any], list[Any]]:
+    def _present_states(self, optimizers: Sequence[torch.optim.Optimizer]) -> tuple[list[Any], list[Any]]:
         states = _all(map(dict.values, map(_state_of, optimizers)))
         return states, _all(state.values() if isinstance(state, dict) else (state,) for state in states)
 
@@ -93,15 +90,13 @@ class Places:
         pointers.extend(shard_of(flat).data_ptr() for flat in self._flats)
         return pointers
 
-    def hold(self) -> bool:
-        """Whether all tensors are still where they were."""
-        modules = [known() for known in self._modules]
-        optimizers = [known() for known in self._optimizers]
-        if None in modules or None in optimizers:
+    def hold(self, optimizers: Sequence[torch.optim.Optimizer]) -> bool:
+        """Whether all tensors are still where they were. `optimizers`: those of the model at present."""
+        if not _same(list(optimizers), self._optimizers):
             return False
         groups, optimized = self._present_groups(optimizers)
         states, values = self._present_states(optimizers)
-        return (self._present_children(modules) == self._children and list(map(len, self._registries)) == self._counts
+        return (_same(self._present_children(), self._children) and list(map(len, self._registries)) == self._counts
                 and _same(list(map(dict.get, self._registered_in, self._names)), self._registered)
                 and _same([now() for now in self._now], self._wrapped)
                 and _same(groups, self._groups) and _same(optimized, self._optimized)

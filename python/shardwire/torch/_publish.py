@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing a model with its optimizers."""
+"""What a model with its optimizers publishes."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
 import torch
-from torch import nn
 
-from .. import Error, Publication, Session, TensorKey
-from .._types import Snapshot
-from ._catalog import GROUP, ModelCatalog, model_catalog, without_collections
+from .. import Catalog, Error, TensorKey
+from ._catalog import GROUP, Catalogs, ModelCatalog
 from ._extra import extra_values
-from ._layouts import ranks_of
-from ._optimizers import Optimizers, empty_groups, entries, entry_name, list_of, options, tie_name
+from ._layouts import Ranks
+from ._optimizers import empty_groups, entries, entry_name, options, tie_name
 from ._values import to_value
 
 
@@ -40,23 +38,11 @@ def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], ext
     return values
 
 
-@without_collections()
-def publish(session: Session, model: nn.Module, optimizers: Optimizers = None, *, step: int, name: str = "torch",
-            snapshot: Snapshot = "none", extra: Mapping[str, Any] | None = None, ranks: int | Sequence[int] | None = None,
-            keep: int = 0, buddies: int = 0, buddy_bytes_per_second: int = 0) -> Publication:
-    """Makes parameters, persistent buffers, optimizer state and options of a model readable by peers.
-
-    Every rank that has a part of the model calls it. With snapshot "none" nothing of it may change until the publication is
-    retired; "copy" lets training go on at once. `extra` maps names to other state: schedulers, grad scalers, counters, in
-    PerRank what each rank keeps for itself. `ranks`: the members of the session that are the ranks of the layouts, in
-    order, or their count; default: the ranks of the default process group, else all members. `keep`: snapshots that the keeper of
-    this host holds beyond the end of this process. `buddies`: copies of each on other hosts, which members there make at up to
-    `buddy_bytes_per_second`. See Session.publish().
-    """
-    listed = list_of(optimizers)
+def catalog_of(catalogs: Catalogs, ranks: Ranks, extra: Mapping[str, Any] | None) -> Catalog:
+    """What this rank publishes."""
+    listed = catalogs.optimizers
     # Values cannot be taken out of a catalog, so those with other names of values are other catalogs.
     names = (*sorted(extra or {}), *(entry_name(number, key) for number, key, _ in entries(listed)))
-    held = model_catalog(model, optimizers, ranks_of(session, ranks), wanting=False, key=("publish", names))
+    held = catalogs.of(ranks, wanting=False, key=("publish", names))
     held.set_values(_values(held, listed, extra))
-    return session.publish(held.catalog, step=step, name=name, snapshot=snapshot, keep=keep, buddies=buddies,
-                           buddy_bytes_per_second=buddy_bytes_per_second)
+    return held.catalog

@@ -18,21 +18,20 @@ from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Restore, Se
 from .._types import Absent, Replicas, Seconds, Verify
 from ._absent import absence_of
 from ._awaiting import Deadline, final_inventory, reading
-from ._catalog import GROUP, PARAM, Absences, ModelCatalog, Parts, kept_catalog, model_catalog, parts_of, without_collections
+from ._catalog import GROUP, PARAM, Absences, Catalogs, ModelCatalog, Parts, parts_of, without_collections
 from ._dtensor import is_dtensor, local_tensor
 from ._dtypes import dtype_of, name_of
 from ._extra import received_extra, request_extra
-from ._layouts import Local, ranks_of
+from ._layouts import Local, Ranks
 from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
 from ._model import add_tensor, place_of, reshard
-from ._optimizers import (Optimized, Optimizers, empty_groups, entry_of, groups_differ, list_of, loaded, options,
-                          step_device, tie_of)
+from ._optimizers import Optimized, empty_groups, entry_of, groups_differ, loaded, options, step_device, tie_of
 from ._values import from_value, put
 
 
 @dataclasses.dataclass(frozen=True)
 class RestoreResult:
-    """What restore_into() returns."""
+    """What restores return."""
 
     step: int
     """The step of the publications."""
@@ -368,22 +367,12 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = None, *, step: int | None = None,
-                 name: str = "torch", deadline: Seconds = 60, verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
-                 progress: Callable[[Progress], object] | None = None, ranks: int | Sequence[int] | None = None,
-                 replicas: Replicas = "first", staging_bytes: int = 256 << 20) -> RestoreResult:
-    """Overwrites a model and its optimizers with the state that peers published, in place.
-
-    Waits until all publishers are there. Creates optimizer states that this rank lacks, in the order of param_groups, and
-    sets the options of parameter groups. A parameter that the sources' optimizers never stepped has no state, as after
-    load_state_dict(). Extra state of modules is set last. `absent` maps globs of "name" or "name:state" to "skip" or "zero", for
-    tensors that no peer has; scalars such as `step` are skipped by both. `replicas`: see Session.restore(); replicas of one tensor
-    drift apart in training, so each tensor comes from one holder. `ranks`: as in publish(). After an error the optimizers have the
-    states that they had before. Raises LayoutMismatch, before a byte is written, if types, shapes or options differ or parts
-    are missing; Withdrawn if a publication ends meanwhile; StepMismatch, TimedOut, PeerLost as Session.restore().
-    """
+def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | None, name: str, deadline: Seconds, verify: Verify,
+            absent: Mapping[str, Absent] | None, progress: Callable[[Progress], object] | None, replicas: Replicas,
+            staging_bytes: int) -> RestoreResult:
+    """See State.restore()."""
     until = Deadline(deadline)
-    numbers, listed = ranks_of(session, ranks), list_of(optimizers)
+    model, listed = catalogs.model, catalogs.optimizers
     reshard(model)
     inventory = final_inventory(session, name, step, until)
     with contextlib.ExitStack() as preparing:
@@ -391,12 +380,12 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
         published = Published(inventory)
         policy = _absences(absent or {}, published)
         asked = _Asked(name, published, absent or {})
-        parts = kept_catalog(model, optimizers, numbers, wanting=True, key=asked) or parts_of(model, listed, numbers)
+        parts = catalogs.kept(ranks, True, asked) or parts_of(model, listed, ranks)
         if isinstance(parts, Parts):  # states are made for parameters that are alike
             _require_alike({TensorKey(one.fqn, PARAM): (name_of(one.local.tensor.dtype), one.local.shape) for one in parts.parameters},
                            published)
         with _states_of_sources(parts.optimized, published, policy):
-            wanted = model_catalog(model, optimizers, numbers, True, policy, asked, parts if isinstance(parts, Parts) else None)
+            wanted = catalogs.of(ranks, True, asked, policy, parts if isinstance(parts, Parts) else None)
             if not wanted.requested:
                 _require_alike(wanted.declared, published)
                 _request_values(wanted, listed, published, policy)
@@ -411,9 +400,9 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
             received = _checked(wanted, listed, small, skipped)
             preparing.close()
             with reading(session, name, inventory):
-                restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
+                large = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
                                           replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
-                report = restore.wait(progress)
+                report = large.wait(progress)
             received.apply()
             wanted.one_element.zero(report.skipped)
     return RestoreResult(inventory.step, received.extra, report)

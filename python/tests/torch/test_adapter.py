@@ -166,24 +166,26 @@ def repeat(rank: int, world: int) -> Any:
     with swt.join() as session:
         model, optimizer = build("fsdp2", "adamw", 1, world)
         train(model, optimizer, 1)
-        first = swt.catalog_of(model, optimizer)
-        assert swt.catalog_of(model, optimizer) is first
+        state = swt.State(model, optimizer)
+        first = state.catalog()
+        assert state.catalog() is first
         other, other_optimizer = build("fsdp2", "adamw", 2, world)
+        wanted = swt.State(other, other_optimizer)
         for step in range(3):
             train(model, optimizer, 1)
             for group in optimizer.param_groups:
                 group["lr"] *= 0.5
-            publication = swt.publish(session, model, optimizer, step=step, extra={"step": step})
-            result = swt.restore_into(session, other, other_optimizer, step=step)
+            publication = state.publish(session, step=step, extra={"step": step})
+            result = wanted.restore(session, step=step)
             assert result.extra == {"step": step} and result.as_dict()["step"] == step
             assert other_optimizer.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
             session.gather(f"restored {step}", b"", 60)
             publication.retire()
             assert differences(reference(model, optimizer), reference(other, other_optimizer)) == []
-        assert swt.catalog_of(model, optimizer) is first
+        assert state.catalog() is first
         with torch.no_grad():
             next(iter(optimizer.state.values()))["exp_avg"] = torch.zeros_like(next(iter(optimizer.state.values()))["exp_avg"])
-        assert swt.catalog_of(model, optimizer) is not first
+        assert state.catalog() is not first
 
 
 def test_a_restore_can_be_repeated(pool):

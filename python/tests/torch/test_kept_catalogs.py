@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A catalog is kept for the next call, and no longer than it is right."""
+"""A State keeps its catalogs for the next call, and no longer than they are right."""
 
 from __future__ import annotations
 
@@ -130,23 +130,24 @@ def content(catalog: sw.Catalog, session: sw.Session) -> dict[Any, Any]:
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_change_is_noticed(session, change: Callable[[Net, torch.optim.Optimizer], None]):
     model, optimizer = made()
-    first = swt.catalog_of(model, optimizer, rank=0, world_size=1)
-    swt.publish(session, model, optimizer, step=1, name="change").retire()
+    state = swt.State(model, optimizer)
+    first = state.catalog(rank=0, world_size=1)
+    state.publish(session, step=1, name="change").retire()
     step(model, optimizer)
-    assert swt.catalog_of(model, optimizer, rank=0, world_size=1) is first
+    assert state.catalog(rank=0, world_size=1) is first
     change(model, optimizer)
-    catalog = swt.catalog_of(model, optimizer, rank=0, world_size=1)
+    catalog = state.catalog(rank=0, world_size=1)
     expected = {(name, "param"): parameter for name, parameter in model.named_parameters()}
     expected |= {(name, "buffer"): buffer for name, buffer in model.named_buffers()}
     names = {parameter: name for name, parameter in model.named_parameters()}
-    expected |= {(names[parameter], name): value for parameter, state in optimizer.state.items() if parameter in names
-                 for name, value in state.items()}
+    expected |= {(names[parameter], name): value for parameter, states in optimizer.state.items() if parameter in names
+                 for name, value in states.items()}
     got = content(catalog, session)
     assert got.keys() == expected.keys()
     assert [key for key in got if not torch.equal(got[key], expected[key])] == []
-    # And what publish() keeps for itself.
+    # And what publish() keeps.
     rates = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
-    with swt.publish(session, model, optimizer, step=2, name="change"):
+    with state.publish(session, step=2, name="change"):
         wanted = sw.Catalog(0, 1)
         for parameter in rates:
             wanted.add_value(names[parameter], "param_group")
@@ -162,32 +163,59 @@ def test_a_change_is_noticed(session, change: Callable[[Net, torch.optim.Optimiz
         assert [key for key in out if not torch.equal(out[key], expected[key])] == []
 
 
-def test_a_kept_catalog_keeps_neither_model_nor_optimizer_nor_state():
-    for sharing in (False, True):
-        model, optimizer = made()
-        catalog = swt.catalog_of(model, optimizer, rank=0, world_size=1)
-        state = weakref.ref(optimizer.state[model.body[0].weight]["exp_avg"])
-        known = weakref.ref(optimizer), weakref.ref(model)
-        del optimizer, catalog
-        gc.collect()
-        assert known[0]() is None and state() is None
-        if sharing:  # the model alone
-            swt.catalog_of(model, rank=0, world_size=1)
-        del model
-        gc.collect()
-        assert known[1]() is None
+def test_a_catalog_keeps_memory_and_neither_model_nor_optimizer():
+    model, optimizer = made()
+    catalog = swt.catalog_of(model, optimizer, rank=0, world_size=1)
+    moment = optimizer.state[model.body[0].weight]["exp_avg"]
+    known, expected = (weakref.ref(optimizer), weakref.ref(model), weakref.ref(moment)), moment.clone()
+    del model, optimizer, moment
+    gc.collect()
+    assert [one() for one in known] == [None] * 3
+    with sw.Session.join(rank=0, world_size=1, port=0) as session:
+        assert torch.equal(content(catalog, session)["body.0.weight", "exp_avg"], expected)
+
+
+def test_a_state_publishes_each_step_in_place_of_the_one_before(session):
+    model, optimizer = made()
+    state = swt.State(model, optimizer)
+    for number in range(3):
+        step(model, optimizer)
+        publication = state.publish(session, step=number, name="latest", snapshot="copy")
+        target, other = made()
+        assert swt.restore_into(session, target, other, name="latest", deadline=20).step == number
+        assert all(map(torch.equal, target.parameters(), model.parameters()))
+    with pytest.raises(sw.InvalidArgument, match="retire"):
+        state.publish(session, step=4, name="latest")
+        state.publish(session, step=5, name="latest")  # of the same memory
+    publication.retire()
+    state.publish(session, step=6, name="latest")
+    assert session.inventory("latest").step == 6
+    del state
+    gc.collect()
+    assert not session.inventory("latest").publishers
+
+
+def test_a_catalog_follows_the_optimizers_of_a_state(session):
+    model, optimizer = made()
+    listed = [optimizer]
+    state = swt.State(model, listed)
+    first = state.catalog(rank=0, world_size=1)
+    listed[0] = torch.optim.SGD(model.parameters())
+    catalog = state.catalog(rank=0, world_size=1)
+    assert catalog is not first and not any(name == "exp_avg" for _, name in catalog.tensors())
 
 
 def after_forward(rank: int, world: int, wrapper: str) -> Any:
     model, optimizer = build(wrapper, "one group", 1, world)
     train(model, optimizer, 1)
-    first = swt.catalog_of(model, optimizer)
+    state = swt.State(model, optimizer)
+    first = state.catalog()
     for _ in range(2):
         train(model, optimizer, 1)
         with torch.no_grad():
             model(torch.zeros(2, 3, dtype=torch.long))
-        assert swt.catalog_of(model, optimizer) is first
-    del first
+        assert state.catalog() is first
+    del first, state
     known = weakref.ref(model)
     del model, optimizer
     gc.collect()

@@ -101,7 +101,7 @@ def test_what_async_save_stages_is_not_copied_again(session, writer, monkeypatch
             return session.publish(*given, **options)
 
     taken: list[str] = []
-    monkeypatch.setattr(writer, "_session", Recording())
+    monkeypatch.setattr(writer._latest, "session", Recording())
     weights = {"w": torch.ones(4)}
     dcp.async_save(weights, storage_writer=writer, no_dist=True).result(30)
     writer.close()
