@@ -61,6 +61,10 @@ class Stranger {
   explicit Stranger(const Listening& at) : Stranger(Family{at.address.ss_family}) { connect(at.raw(), at.length); }
   /// Creates its socket now, so that it needs no further descriptor to connect.
   Stranger() : Stranger(Family{AF_INET}) {}
+  /// How much the kernel takes of what it has not read. Before connect().
+  void receive_at_most(int bytes) {
+    BOOST_REQUIRE_EQUAL(::setsockopt(descriptor_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);
+  }
   void connect(std::uint16_t port) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
