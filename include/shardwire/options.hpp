@@ -183,6 +183,10 @@ struct RestoreOptions {
   /// and does not write the destination, which is checked as always. The report shows the intended transfers. A later
   /// restore of the same catalog reuses the results.
   bool bind_only = false;
+  /// The restore stops once all values have arrived, before a byte is written or a lease is taken: Restore::wait_values() returns
+  /// then, and Restore::proceed() lets it go on. For callers that look at values before they let tensors be overwritten.
+  /// The deadline includes the time that it stands.
+  bool stop_at_values = false;
   /// Once the cover is complete: how long to wait for further replicas, and for keys that may be absent, if ranks named
   /// by the sources' layouts have not published and still could. Each further rank that publishes begins the wait anew;
   /// updates of ranks that have published do not. Zero: not at all.

@@ -136,6 +136,16 @@ class Restore {
   void wait();
   /// As wait(), for at most `timeout`. Returns false if the restore is still running then.
   bool wait_for(Duration timeout);
+  /// Returns once all values have arrived, with RestoreOptions::stop_at_values before a byte is written; value() gives them
+  /// from then on. Without it, returns at the end.
+  /// Errors: throws the error that ended the restore.
+  void wait_values();
+  /// True once wait_values() would not block.
+  [[nodiscard]] bool values_ready() const;
+  /// Lets a restore that stops at its values go on; one that has not reached them yet does not stop. Does nothing else.
+  /// If it has to read values again later, for another generation of a source, and they differ, wait() throws
+  /// Error{withdrawn}.
+  void proceed();
   /// True once wait() would not block.
   [[nodiscard]] bool poll() const;
   /// A descriptor that is readable, and stays so, once wait() would not block: for poll(), epoll and event loops.
@@ -165,7 +175,7 @@ class Restore {
   void resume(Duration deadline);
   /// Valid after wait() returned or threw.
   [[nodiscard]] const RestoreReport& report() const;
-  /// The value received for `key`. Valid after wait() returned. Errors: throws Error{invalid_argument} if the wanted
+  /// The value received for `key`. Valid after wait() or wait_values() returned. Errors: throws Error{invalid_argument} if the wanted
   /// catalog does not name `key`, or the restore skipped it.
   [[nodiscard]] const Value& value(const TensorKey& key) const;
   [[nodiscard]] bool has_value(const TensorKey& key) const;

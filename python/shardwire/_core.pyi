@@ -262,6 +262,17 @@ class Restore:
         Returns the report when every wanted element is in place. Calls `progress` on this thread meanwhile, once for each `interval`, and once at the end. Raises the error that ended the restore.
         """
 
+    def wait_values(self) -> None:
+        """
+        Returns once all values have arrived, with `stop_at_values` before a byte is written; values() gives them from then on. Without it, returns at the end. Raises the error that ended the restore.
+        """
+
+    def values_ready(self) -> bool:
+        """True once wait_values() would not block."""
+
+    def proceed(self) -> None:
+        """Lets a restore that stands at its values go on."""
+
     def cancel(self) -> None:
         """Stops it; wait() then raises Cancelled."""
 
@@ -278,10 +289,15 @@ class Restore:
         """Valid after wait() returned or raised."""
 
     def value(self, fqn: str, state: str) -> shardwire._types.Value:
-        """The value received. Valid after wait() returned."""
+        """The value received. Valid after wait() or wait_values() returned."""
+
+    def has_value(self, fqn: str, state: str) -> bool:
+        """
+        Whether value() gives one. Valid after wait() or wait_values() returned.
+        """
 
     def values(self) -> dict[shardwire._types.TensorKey, shardwire._types.Value]:
-        """All values received. Valid after wait() returned."""
+        """All values received. Valid after wait() or wait_values() returned."""
 
     def __await__(self) -> Generator[Any, None, shardwire._report.Report]: ...
 
@@ -393,7 +409,7 @@ class Session:
         Makes a catalog readable by peers. Without a snapshot the memory must not change until retire() returns. With `digest`, no restore commits bytes that differ from those that are published now. With `keep` > 0, the keeper of this host holds a copy beyond the end of this process, and so many of the name at a time; `snapshot` is ignored. With `buddies`, members of so many other hosts copy it for their keepers, once this has returned.
         """
 
-    def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, step_rule: shardwire._types.StepRule = 'agreed', deadline: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'none', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, bind_only: bool = False, discovery_grace: shardwire._types.Seconds = 2, notice: shardwire._types.Seconds = 5, done_events: Iterable[tuple[int, int]] = ()) -> Restore:
+    def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, step_rule: shardwire._types.StepRule = 'agreed', deadline: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'none', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, bind_only: bool = False, stop_at_values: bool = False, discovery_grace: shardwire._types.Seconds = 2, notice: shardwire._types.Seconds = 5, done_events: Iterable[tuple[int, int]] = ()) -> Restore:
         """
         Starts pulling all that the catalog lists from its publishers. Errors of the restore surface in wait().
         """
@@ -414,7 +430,7 @@ class Session:
     def inventory(self, name: str = 'state', step: int | None = None, timeout: shardwire._types.Seconds = 10) -> Inventory:
         """What members publish under the name at this moment."""
 
-    def await_step(self, name: str, step: int | None, timeout: shardwire._types.Seconds) -> Inventory:
+    def await_step(self, name: str, step: int | None = None, timeout: shardwire._types.Seconds = 60) -> Inventory:
         """
         Returns the inventory once every rank has published the step, or the absent ones can no more. Without a step: once this holds for any; the newest complete one then counts.
         """

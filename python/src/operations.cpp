@@ -132,6 +132,18 @@ void bind_operations(nb::module_& module) {
               "def wait(self, progress: collections.abc.Callable[[shardwire._types.Progress], object] | None = None, "
               "interval: shardwire._types.Seconds = 0.1) -> shardwire._report.Report"))
       .def(
+          "wait_values", [](PyRestore& self) { unlocked([&] { self.operation.wait_values(); }); },
+          "Returns once all values have arrived, with `stop_at_values` before a byte is written; values() gives them "
+          "from "
+          "then on. "
+          "Without it, returns at the end. Raises the error that ended the restore.")
+      .def(
+          "values_ready", [](PyRestore& self) { return self.operation.values_ready(); },
+          "True once wait_values() would not block.")
+      .def(
+          "proceed", [](PyRestore& self) { unlocked([&] { self.operation.proceed(); }); },
+          "Lets a restore that stands at its values go on.")
+      .def(
           "cancel", [](PyRestore& self) { unlocked([&] { self.operation.cancel(); }); },
           "Stops it; wait() then raises Cancelled.")
       .def(
@@ -150,9 +162,16 @@ void bind_operations(nb::module_& module) {
       .def_prop_ro(
           "report", [](const PyRestore& self) { return report_of(self.operation); },
           "Valid after wait() returned or raised.", nb::sig("def report(self) -> shardwire._report.Report"))
-      .def("value", &value_of, nb::arg("fqn"), nb::arg("state"), "The value received. Valid after wait() returned.",
+      .def("value", &value_of, nb::arg("fqn"), nb::arg("state"),
+           "The value received. Valid after wait() or wait_values() returned.",
            nb::sig("def value(self, fqn: str, state: str) -> shardwire._types.Value"))
-      .def("values", &values_of, "All values received. Valid after wait() returned.",
+      .def(
+          "has_value",
+          [](const PyRestore& self, std::string fqn, std::string state) {
+            return self.operation.has_value({std::move(fqn), std::move(state)});
+          },
+          nb::arg("fqn"), nb::arg("state"), "Whether value() gives one. Valid after wait() or wait_values() returned.")
+      .def("values", &values_of, "All values received. Valid after wait() or wait_values() returned.",
            nb::sig("def values(self) -> dict[shardwire._types.TensorKey, shardwire._types.Value]"))
       .def("__await__", &until_done,
            nb::sig("def __await__(self) -> collections.abc.Generator[typing.Any, None, shardwire._report.Report]"));

@@ -165,6 +165,7 @@ PyRestore* restore(PySession& self, const PyCatalog& wanted, const nb::kwargs& g
   keywords.take<Name>("step_rule", rule);
   if (rule) options.step_rule = step_rule(*rule);
   keywords.take<bool>("bind_only", options.bind_only);
+  keywords.take<bool>("stop_at_values", options.stop_at_values);
   keywords.take<Seconds>("discovery_grace", options.discovery_grace);
   keywords.take<Seconds>("notice", options.notice);
   std::optional<nb::object> events;
@@ -326,7 +327,7 @@ void bind_session(nb::module_& module) {
           "def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, "
           "step_rule: shardwire._types.StepRule = 'agreed', ") +
       common_options +
-      "bind_only: bool = False, discovery_grace: shardwire._types.Seconds = 2, "
+      "bind_only: bool = False, stop_at_values: bool = False, discovery_grace: shardwire._types.Seconds = 2, "
       "notice: shardwire._types.Seconds = 5, done_events: "
       "collections.abc.Iterable[tuple[int, int]] = ()) -> Restore";
   static const std::string exchange_signature =
@@ -405,11 +406,13 @@ void bind_session(nb::module_& module) {
            nb::sig("def inventory(self, name: str = 'state', step: int | None = None, timeout: "
                    "shardwire._types.Seconds = 10) -> "
                    "Inventory"))
-      .def("await_step", &await_step, nb::arg("name"), nb::arg("step").none(), nb::arg("timeout"),
+      .def("await_step", &await_step, nb::arg("name"), nb::arg("step").none() = nb::none(),
+           nb::arg("timeout") = Seconds{60},
            "Returns the inventory once every rank has published the step, or the absent ones can no more. Without a "
            "step: once "
            "this holds for any; the newest complete one then counts.",
-           nb::sig("def await_step(self, name: str, step: int | None, timeout: shardwire._types.Seconds) -> Inventory"))
+           nb::sig("def await_step(self, name: str, step: int | None = None, timeout: shardwire._types.Seconds = 60) "
+                   "-> Inventory"))
       .def("paths", &paths, nb::arg("name") = "state", nb::arg("timeout") = Seconds{10},
            "The paths from this process to each current publisher.",
            nb::sig("def paths(self, name: str = 'state', timeout: shardwire._types.Seconds = 10) -> "

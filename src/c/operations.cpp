@@ -64,6 +64,12 @@ const ObjectOf<Operation>& ended(const Operation* operation) {
   return out;
 }
 
+const Restore& with_values(const shardwire_restore* restore) {
+  const Restore& out = object(restore, "the restore");
+  if (!out.values_ready()) refuse("the values have not arrived: wait for them first");
+  return out;
+}
+
 }  // namespace
 
 SHARDWIRE_C_BEGIN
@@ -123,6 +129,15 @@ shardwire_code shardwire_restore_wait_for(shardwire_restore* restore, int64_t ti
 shardwire_code shardwire_restore_poll(const shardwire_restore* restore, bool* done, shardwire_error** error) {
   return is_done(restore, done, error);
 }
+shardwire_code shardwire_restore_wait_values(shardwire_restore* restore, shardwire_error** error) {
+  return guarded(error, [&] { object(restore, "restore").wait_values(); });
+}
+shardwire_code shardwire_restore_values_ready(const shardwire_restore* restore, bool* ready, shardwire_error** error) {
+  return give(ready, error, [&] { return object(restore, "restore").values_ready(); });
+}
+shardwire_code shardwire_restore_proceed(shardwire_restore* restore, shardwire_error** error) {
+  return guarded(error, [&] { object(restore, "restore").proceed(); });
+}
 shardwire_code shardwire_restore_cancel(shardwire_restore* restore, shardwire_error** error) {
   return cancel(restore, error);
 }
@@ -147,16 +162,16 @@ shardwire_code shardwire_restore_report(const shardwire_restore* restore, const 
 }
 shardwire_code shardwire_restore_has_value(const shardwire_restore* restore, const char* fqn, const char* state,
                                            bool* has, shardwire_error** error) {
-  return give(has, error, [&] { return ended(restore).has_value(key_of(fqn, state)); });
+  return give(has, error, [&] { return with_values(restore).has_value(key_of(fqn, state)); });
 }
 shardwire_code shardwire_restore_value(const shardwire_restore* restore, const char* fqn, const char* state,
                                        const shardwire_value** value, shardwire_error** error) {
-  return give(value, error, [&] { return borrowed<shardwire_value>(&ended(restore).value(key_of(fqn, state))); });
+  return give(value, error, [&] { return borrowed<shardwire_value>(&with_values(restore).value(key_of(fqn, state))); });
 }
 shardwire_code shardwire_restore_param_groups(const shardwire_restore* restore, const shardwire_param_group* wanted,
                                               size_t count, shardwire_value** options, shardwire_error** error) {
   return create(options, error, [&] {
-    return options_of(param_groups_of(ended(restore), param_groups(array(wanted, count, "wanted"))));
+    return options_of(param_groups_of(with_values(restore), param_groups(array(wanted, count, "wanted"))));
   });
 }
 

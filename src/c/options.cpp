@@ -79,6 +79,7 @@ RestoreOptions options_of(const shardwire_restore_options* options) {
   out.discovery_grace = duration(given.discovery_grace_ns);
   out.notice = duration(given.notice_ns);
   out.step_rule = step_rule_of(given.step_rule);
+  out.stop_at_values = given.stop_at_values;
   for (const auto& [event, device] : array(given.done_events, given.done_event_count, "done_events")) {
     out.done_events.push_back({event, device});
   }

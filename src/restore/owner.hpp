@@ -3,7 +3,11 @@
 
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <string>
+
+#include "geometry/shared_value.hpp"
+#include "shardwire/tensor.hpp"
 
 namespace shardwire::restore {
 
@@ -25,6 +29,8 @@ class Owner {
   /// The restore enters this stage.
   virtual void on_stage(Stage stage) = 0;
   virtual void on_failed(const std::exception_ptr& error) = 0;
+  /// All values have arrived. False: the restore has to stand until Restore::proceed().
+  virtual bool on_values(const std::map<TensorKey, SharedValue>& values) = 0;
   /// The restore cannot continue without this source, which is lost or has withdrawn its publication.
   virtual void on_source_ended(const Source& source, const std::exception_ptr& error) = 0;
   virtual void on_path_lost(Source& source, PathLoss loss, const std::string& why) = 0;

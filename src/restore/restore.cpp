@@ -93,10 +93,17 @@ void Restore::on_planned(std::shared_ptr<Planning> planning) {
   if (const auto lost = lost_before_plan(planning->resolved)) {
     return owner_.on_failed(std::make_exception_ptr(*lost));
   }
-  services_.look_ahead(holders_in(*planning));
-  owner_.on_stage(Stage::bind);
   values_ = std::move(planning->resolved.values);
   zeroed_ = planning->resolved.zeroed;
+  planned_ = std::move(planning);
+  if (owner_.on_values(values_)) proceed();
+}
+
+void Restore::proceed() {
+  if (!planned_ || stopped_) return;
+  auto planning = std::exchange(planned_, nullptr);
+  services_.look_ahead(holders_in(*planning));
+  owner_.on_stage(Stage::bind);
   Run::Earlier earlier{.staging = std::move(staging_)};
   if (discovery_.used_earlier()) earlier.restore = std::move(earlier_);
   earlier_.reset();
@@ -328,6 +335,7 @@ void Restore::restart(const std::optional<wire::PublicationRecord>& gone, const 
   replaced_ = false;
   values_.clear();
   zeroed_.clear();
+  planned_.reset();
   events_.forget();
   earlier_.reset();
   stopped_ = false;
@@ -359,6 +367,7 @@ void Restore::keep() {
 // --- queries ---
 
 Error Restore::late(Stage stage) const {
+  if (planned_) return {ErrorCode::timed_out, "the deadline passed while the restore stood at its values"};
   if (stage == Stage::commit) return {ErrorCode::timed_out, "the deadline passed while zeros were written"};
   const bool reading = stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
   if (reading && run_) return run_->late();

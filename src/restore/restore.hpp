@@ -48,6 +48,8 @@ class Restore final : private Discovery::Listener, private Run::Listener {
   Restore(Services& services, Owner& owner, Request request, Clock::Time began);
 
   void start();
+  /// Goes on after Owner::on_values() has said that it has to stand. Does nothing else.
+  void proceed();
   void directory_changed() { search_ ? search_->directory_changed() : discovery_.directory_changed(); }
   /// Notes for the report that this source has withdrawn its publication. A restart follows.
   void give_up(Rank source, const Error& withdrawn);
@@ -114,6 +116,7 @@ class Restore final : private Discovery::Listener, private Run::Listener {
   std::unique_ptr<RoundsShare> rounds_;         // null where there are none
   std::optional<std::size_t> exchange_losses_;  // see InExchange; empty: not in an exchange
   Discovery discovery_;
+  std::shared_ptr<Planning> planned_;     // of a restore that stands at its values; else null
   std::unique_ptr<HolderSearch> search_;  // until the run of what is missing begins; null: none
   DestinationEvents events_;
   Commit commit_;

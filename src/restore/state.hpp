@@ -24,8 +24,13 @@ namespace shardwire::detail {
 class SHARDWIRE_LOCAL RestoreState {
  public:
   /// `on_loop`: whether the caller is on the session's thread. `owners`: of the destination.
-  RestoreState(const Interruption& interruption, std::function<bool()> on_loop, KeptOwners owners)
-      : completion_(interruption, std::move(on_loop)), owners_(std::move(owners)) {}
+  /// `stops_at_values`: see RestoreOptions.
+  RestoreState(const Interruption& interruption, const std::function<bool()>& on_loop, KeptOwners owners,
+               bool stops_at_values)
+      : completion_(interruption, on_loop),
+        values_ready_(interruption, on_loop),
+        stops_at_values_(stops_at_values),
+        owners_(std::move(owners)) {}
 
   restore::RestoreTask* run = nullptr;  ///< while it runs; loop thread only
   // Set once, before the run begins:
@@ -34,17 +39,34 @@ class SHARDWIRE_LOCAL RestoreState {
   std::function<void()> cancel;
   std::function<void()> end_here;  ///< ends it at once, with no more writes; does nothing but on the session's thread
   std::function<void(Duration deadline)> resume;  ///< see Restore::resume()
+  std::function<void()> proceed;                  ///< see Restore::proceed()
 
   /// `left`: to resume it with; null: it cannot be resumed.
   void finish(RestoreReport report, std::map<TensorKey, SharedValue> values, std::exception_ptr error,
               std::unique_ptr<restore::Unfinished> left = nullptr) {
     run = nullptr;
     report_ = std::move(report);
-    values_ = std::move(values);
+    if (!offered_) values_ = std::move(values);  // the caller may be reading those that were offered
     unfinished_ = std::move(left);
     if (!unfinished_) owners_.release();
+    if (stops_at_values_ && !values_ready_.is_done()) values_ready_.finish(error);
     completion_.finish(std::move(error));
   }
+  /// Gives the caller the values that have arrived. False: the restore has to stand until `proceed`. Loop thread only.
+  /// Errors: throws Error{withdrawn} if the caller has accepted others.
+  bool offer(const std::map<TensorKey, SharedValue>& values) {
+    if (!stops_at_values_) return true;
+    if (offered_ && proceeds_) {
+      if (values == values_) return true;
+      throw Error(ErrorCode::withdrawn, "the sources publish other values than those that the restore stopped at");
+    }
+    offered_ = true;
+    values_ = values;
+    values_ready_.finish(nullptr);
+    return proceeds_;
+  }
+  /// Loop thread only.
+  void note_proceeds() { proceeds_ = true; }
   /// Runs again from now on. Returns what the end has left.
   /// Errors: throws Error{invalid_argument} unless it has failed and can be resumed.
   std::unique_ptr<restore::Unfinished> reopen() {
@@ -55,6 +77,10 @@ class SHARDWIRE_LOCAL RestoreState {
                   "a restore that is complete, or has ended with its session, cannot be resumed");
     }
     completion_.reopen();
+    if (stops_at_values_ && !proceeds_) {
+      values_ready_.reopen();
+      offered_ = false;
+    }
     return std::move(unfinished_);
   }
   /// Whether a child of fork() inherited it: it then never finishes, and its lock may be held forever.
@@ -68,6 +94,11 @@ class SHARDWIRE_LOCAL RestoreState {
   Completion& completion() {
     require_owner();
     return completion_;
+  }
+  /// Errors: as require_owner().
+  Completion& values_ready() {
+    require_owner();
+    return stops_at_values_ ? values_ready_ : completion_;
   }
   void listen(std::function<void(const Progress&)> callback, Duration interval) {
     require_owner();
@@ -86,9 +117,13 @@ class SHARDWIRE_LOCAL RestoreState {
  private:
   support::OwningProcess owner_;
   Completion completion_;
-  KeptOwners owners_;                                // released by the last end
-  RestoreReport report_;                             // written before the completion, then read-only
-  std::map<TensorKey, SharedValue> values_;          // likewise
+  Completion values_ready_;
+  const bool stops_at_values_;
+  bool offered_ = false;   // values_ are those that the caller looks at; loop thread, or while it does not run
+  bool proceeds_ = false;  // likewise
+  KeptOwners owners_;      // released by the last end
+  RestoreReport report_;   // written before the completion, then read-only
+  std::map<TensorKey, SharedValue> values_;          // likewise, or before values_ready_
   std::unique_ptr<restore::Unfinished> unfinished_;  // likewise, until it is resumed
   std::mutex mutex_;
   std::function<void(const Progress&)> callback_;  // guarded by mutex_

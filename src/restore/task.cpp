@@ -90,6 +90,20 @@ void RestoreTask::start() {
   restore_.start();
 }
 
+void RestoreTask::proceed() {
+  state_->note_proceeds();
+  if (!is_done() && ending_ == Ending::none) restore_.proceed();
+}
+
+bool RestoreTask::on_values(const std::map<TensorKey, SharedValue>& values) {
+  try {
+    return state_->offer(values);
+  } catch (...) {
+    fail(std::current_exception());
+    return false;
+  }
+}
+
 void RestoreTask::on_stage(Stage stage) {
   stages_.enter(stage);
   if (Probe* const probe = services_.probe()) probe->entered(stage);

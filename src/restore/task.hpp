@@ -48,6 +48,8 @@ class RestoreTask final : public RunningRestore, private Owner {
   ~RestoreTask() override;
 
   void fail(const std::exception_ptr& error);
+  /// See Restore::proceed() of the public API.
+  void proceed();
 
   void start() override;
   void directory_changed() override { restore_.directory_changed(); }
@@ -64,6 +66,7 @@ class RestoreTask final : public RunningRestore, private Owner {
 
   void on_stage(Stage stage) override;
   void on_failed(const std::exception_ptr& error) override { fail(error); }
+  bool on_values(const std::map<TensorKey, SharedValue>& values) override;
   void on_source_ended(const Source& source, const std::exception_ptr& error) override;
   void on_path_lost(Source& source, PathLoss loss, const std::string& why) override;
   void on_quieter() override;

@@ -110,6 +110,16 @@ void Restore::on_progress(std::function<void(const Progress&)> callback, Duratio
 void Restore::wait() {
   detail::checked(state_, "restore").completion().wait();
 }
+void Restore::wait_values() {
+  detail::checked(state_, "restore").values_ready().wait();
+}
+bool Restore::values_ready() const {
+  return detail::checked(state_, "restore").values_ready().is_done();
+}
+void Restore::proceed() {
+  detail::checked(state_, "restore").require_owner();
+  state_->proceed();
+}
 bool Restore::wait_for(Duration timeout) {
   return detail::checked(state_, "restore").completion().wait_for(timeout);
 }

@@ -715,7 +715,8 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
   static_cast<void>(done_events_of(options));
   if (!exchange) refuse_aliasing(wanted);
   if (!options.method) options.method = method_of_environment();
-  auto state = std::make_shared<RestoreState>(interruption, on_loop(), KeptOwners(asked.owners()));
+  auto state =
+      std::make_shared<RestoreState>(interruption, on_loop(), KeptOwners(asked.owners()), options.stop_at_values);
   state->cancel = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
     const auto open = owner ? owner->open_loop() : nullptr;
@@ -725,6 +726,18 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
         const auto still = weak.lock();
         if (!still || still->run == nullptr) return;
         still->run->fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
+      });
+    } catch (const LoopEnded&) {  // the restore ends with it
+    }
+  };
+  state->proceed = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
+    const auto owner = session.lock();
+    const auto open = owner ? owner->open_loop() : nullptr;
+    if (!open) return;
+    try {
+      open->call([&] {
+        const auto still = weak.lock();
+        if (still && still->run != nullptr) still->run->proceed();
       });
     } catch (const LoopEnded&) {  // the restore ends with it
     }

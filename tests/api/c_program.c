@@ -275,10 +275,17 @@ static void restore_all(shardwire_session* session) {
   shardwire_restore_options_init(&options, sizeof options);
   options.verify = SHARDWIRE_VERIFY_DIGEST;
   options.step = 1000;
+  options.stop_at_values = true;
   shardwire_restore* restore = NULL;
   uint64_t done_bytes = 0;
+  bool ready = false;
   expect_ok(shardwire_session_restore(session, wanted, &options, &restore, &error));
   expect_ok(shardwire_restore_on_progress(restore, note_progress, &done_bytes, second / 1000, &error));
+  expect_ok(shardwire_restore_wait_values(restore, &error));
+  expect_ok(shardwire_restore_values_ready(restore, &ready, &error));
+  expect(ready && done_bytes == 0, "values before the first byte");
+  check_values(restore);
+  expect_ok(shardwire_restore_proceed(restore, &error));
   wait_by_descriptor(restore);
   expect_ok(shardwire_restore_wait(restore, &error));
   expect(visit(whole, data, true) == 0, "every element came back");

@@ -58,6 +58,7 @@ BOOST_AUTO_TEST_CASE(fields_that_an_older_struct_lacks_have_their_defaults) {
   BOOST_TEST((options.step_rule == StepRule::agreed));
   BOOST_TEST(!options.method.has_value());
   BOOST_TEST(!options.bind_only);
+  BOOST_TEST(!options.stop_at_values);
 }
 
 BOOST_AUTO_TEST_CASE(a_newer_struct_is_read_as_far_as_the_library_knows_it) {
@@ -65,6 +66,8 @@ BOOST_AUTO_TEST_CASE(a_newer_struct_is_read_as_far_as_the_library_knows_it) {
   BOOST_TEST(space.untouched_from(sizeof(shardwire_restore_options)));
   space.get().bind_only = true;
   BOOST_TEST(c_api::options_of(&space.get()).bind_only);
+  space.get().stop_at_values = true;
+  BOOST_TEST(c_api::options_of(&space.get()).stop_at_values);
 }
 
 BOOST_AUTO_TEST_CASE(defaults_are_those_of_the_cpp_api) {

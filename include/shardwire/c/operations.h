@@ -74,6 +74,14 @@ shardwire_code shardwire_restore_wait(shardwire_restore* restore, shardwire_erro
 shardwire_code shardwire_restore_wait_for(shardwire_restore* restore, int64_t timeout_ns, bool* done,
                                           shardwire_error** error);
 shardwire_code shardwire_restore_poll(const shardwire_restore* restore, bool* done, shardwire_error** error);
+/// Returns once all values have arrived, with `stop_at_values` before a byte is written; shardwire_restore_value() gives them
+/// from then on. Without it, returns at the end. Errors: as shardwire_restore_wait().
+shardwire_code shardwire_restore_wait_values(shardwire_restore* restore, shardwire_error** error);
+/// Whether shardwire_restore_wait_values() would return at once.
+shardwire_code shardwire_restore_values_ready(const shardwire_restore* restore, bool* ready, shardwire_error** error);
+/// Lets a restore that stands at its values go on; one that has not reached them yet does not stand. If it has to read values
+/// again, and they differ, it ends with WITHDRAWN.
+shardwire_code shardwire_restore_proceed(shardwire_restore* restore, shardwire_error** error);
 /// The restore ends with CANCELLED. Its memory is reusable then; the contents are unspecified.
 shardwire_code shardwire_restore_cancel(shardwire_restore* restore, shardwire_error** error);
 /// Continues a restore that has failed or was cancelled, for at most `deadline_ns` from now; then wait for it as before. What is
@@ -90,10 +98,10 @@ shardwire_code shardwire_restore_on_progress(shardwire_restore* restore, shardwi
 /// Valid once the restore has ended; earlier calls fail with INVALID_ARGUMENT.
 shardwire_code shardwire_restore_report(const shardwire_restore* restore, const shardwire_report** report,
                                         shardwire_error** error);
-/// Whether a value was received for the key. Valid once the restore has ended.
+/// Whether a value was received for the key. Valid once the restore has ended, or stands at its values.
 shardwire_code shardwire_restore_has_value(const shardwire_restore* restore, const char* fqn, const char* state,
                                            bool* has, shardwire_error** error);
-/// The value received for the key. Valid once the restore has ended.
+/// The value received for the key. Valid once the restore has ended, or stands at its values.
 /// Errors: INVALID_ARGUMENT if the catalog does not name the key, or the restore skipped it.
 shardwire_code shardwire_restore_value(const shardwire_restore* restore, const char* fqn, const char* state,
                                        const shardwire_value** value, shardwire_error** error);

@@ -99,6 +99,7 @@ typedef struct shardwire_restore_options {
   bool bind_only;                 ///< only plan, connect and choose methods; move nothing
   int64_t notice_ns;              ///< silence after which a source is given up where others hold the same; default 5 s
   shardwire_step_rule step_rule;  ///< default: agreed
+  bool stop_at_values;            ///< stand once all values have arrived, until shardwire_restore_proceed()
 } shardwire_restore_options;
 void shardwire_restore_options_init(shardwire_restore_options* options, size_t size);
 

@@ -366,6 +366,26 @@ def test_a_restore_that_timed_out_is_resumed(job):
         restore.resume(deadline=60)
 
 
+def test_a_restore_stops_at_its_values(job):
+    [session] = job(1)
+    held, out = sw.Catalog(0, 1), np.full(8, -1.0)
+    held.add("t", "", "f64", (8,), sw.Layout.replicated(), np.arange(8.0))
+    held.add("t", "step", "f64", (), sw.Layout.replicated(), np.array(3.0))
+    held.add_value("t", "rate", 0.5)
+    wanted = sw.Catalog(0, 1)
+    wanted.add("t", "", "f64", (8,), sw.Layout.replicated(), out)
+    wanted.add("t", "step", "f64", (), sw.Layout.replicated(), np.array(0.0))
+    wanted.add_value("t", "rate")
+    with session.publish(held):
+        restore = session.restore(wanted, stop_at_values=True)
+        restore.wait_values()
+        assert restore.values_ready() and restore.value("t", "rate") == 0.5 and restore.has_value("t", "step")
+        assert not restore.has_value("t", "other") and not restore.poll() and (out == -1).all()
+        restore.proceed()
+        restore.wait()
+        assert (out == np.arange(8.0)).all() and restore.values() == {("t", "rate"): 0.5}
+
+
 def test_a_second_catalog_of_a_rank_is_a_further_holder():
     held = sw.JobLayout([holder(rank) for rank in (0, 1, 1)])
     assert (held.ranks, held.copies) == (2, [1])
