@@ -69,13 +69,12 @@ class ModelCatalog:
         self.ranks = ranks
         self.catalog = Catalog(ranks.own, ranks.count)
         self.wanting = wanting
-        self.small = Catalog(ranks.own, ranks.count)  # what a restore looks at before it writes anything
         self.requested = False  # whether it has been compared with the publications, and values have been asked for
         self.declared: dict[TensorKey, tuple[str, tuple[int, ...]]] = {}  # type and shape of what is in `catalog`
         self.parameters, self.optimized = parts.parameters, parts.optimized
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
-        # A state, and the key and memory with which a parameter that shares it receives its own.
-        self.shared: list[tuple[torch.Tensor, TensorKey, torch.Tensor]] = []
+        # A state, and the key under which a parameter that shares it receives its own.
+        self.shared: list[tuple[torch.Tensor, TensorKey]] = []
         # Tensors of one memory, of a wanting catalog, which names only the first.
         self.twins: list[tuple[TensorKey, TensorKey, Local]] = []
         self._at: dict[Any, TensorKey] = {}
@@ -123,9 +122,8 @@ class ModelCatalog:
     def _alias(self, fqn: str, aliases: Sequence[str]) -> None:
         for alias in aliases:
             self.catalog.alias(alias, fqn)
-            self.small.alias(alias, fqn)
 
-    def _add(self, fqn: str, state: str, local: Local, shares: bool = False, catalog: Catalog | None = None) -> None:
+    def _add(self, fqn: str, state: str, local: Local, shares: bool = False) -> None:
         tensor = local.tensor
         self._owner.append(memory_of(fqn, state, tensor))
         strides = () if tensor.is_contiguous() else tensor.stride()
@@ -143,9 +141,9 @@ class ModelCatalog:
         if self._absent:
             absent = self.one_element.ask(key, local, self._absent(key, shares, local.shape == ()))
         dtype = name_of(tensor.dtype)
-        if self.wanting and catalog is None:
+        if self.wanting:
             self.declared[key] = (dtype, local.shape)
-        (catalog or self.catalog).add_address(
+        self.catalog.add_address(
             fqn, state, dtype, local.shape, local.layout, tensor.data_ptr(), strides, tensor.numel(), self._owner,
             device, self._event_handle if device >= 0 else 0, absent)
 
@@ -160,8 +158,8 @@ class ModelCatalog:
                 self._add_state(one, item, tensor)
         elif value.dim() == 0 and self.wanting and one.parameter.shares_state:
             scalar = torch.empty_like(value)
-            self.shared.append((value, TensorKey(fqn, name), scalar))
-            self._add(fqn, name, Local((), REPLICATED, scalar, scalar), True, self.small)
+            self.shared.append((value, TensorKey(fqn, name)))
+            self._add(fqn, name, Local((), REPLICATED, scalar, scalar), True)
         else:
             try:
                 local = one.local(value)

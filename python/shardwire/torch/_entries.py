@@ -68,7 +68,7 @@ def restore_entries(session: Session, entries: Entries, inventory: Inventory, *,
     """
     until = Deadline(deadline)
     ranks = ranks or ranks_of(session)
-    tensors, values = Catalog(ranks.own, ranks.count), Catalog(ranks.own, ranks.count)
+    wanted = Catalog(ranks.own, ranks.count)
     owner = [local.tensor for local in entries.tensors.values()]
     published, one_element = inventory.tensors, OneElement()
     for key, local in entries.tensors.items():
@@ -76,24 +76,23 @@ def restore_entries(session: Session, entries: Entries, inventory: Inventory, *,
         dtype = name_of(local.tensor.dtype)
         if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
             raise LayoutMismatch(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
-        add_tensor(tensors, key, local, owner, one_element.ask(key, local, absence_of(key, absent) or "error"))
+        add_tensor(wanted, key, local, owner, one_element.ask(key, local, absence_of(key, absent) or "error"))
     for key in entries.values:
-        values.add_value(key.fqn, key.state, absent="skip" if absence_of(key, absent) == "skip" else "error")
-    request_extra(values, inventory.values)
+        wanted.add_value(key.fqn, key.state, absent="skip" if absence_of(key, absent) == "skip" else "error")
+    request_extra(wanted, inventory.values)
     for alias, fqn in entries.aliases.items():
-        tensors.alias(alias, fqn)
-        values.alias(alias, fqn)
+        wanted.alias(alias, fqn)
     with reading(session, name, inventory):
-        small = session.restore(values, name=name, step=inventory.step, deadline=until.left(), replicas=replicas, discovery_grace=0)
-        small.wait()
-    received = small.values()
+        restore = session.restore(wanted, name=name, step=inventory.step, deadline=until.left(), verify=verify, replicas=replicas,
+                                  stop_at_values=True, discovery_grace=0, staging_bytes=staging_bytes)
+        restore.wait_values()
+    received = restore.values()
     mine = {key: from_value(value) for key, value in received.items() if key in entries.values}
     if check is not None:
         check(mine)
     _synchronize(entries)
     with reading(session, name, inventory):
-        restore = session.restore(tensors, name=name, step=inventory.step, deadline=until.left(), verify=verify, replicas=replicas,
-                                  discovery_grace=0, staging_bytes=staging_bytes)
+        restore.proceed()
         report = restore.wait(progress)
     one_element.zero(report.skipped)
     return RestoreResult(inventory.step, received_extra(received), report), mine

@@ -225,18 +225,18 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
             *(key for key, _ in wanted.extra_states())]
     for key in keys:
         if key in published or key in aliased or policy(key, False, False) == "error":
-            wanted.small.add_value(key.fqn, key.state)
+            wanted.catalog.add_value(key.fqn, key.state)
     for key in published:
         entry = entry_of(key.state) if key.fqn == "" else None
         if entry is None or not optimizers:
             continue
         if entry[0] >= len(optimizers):
             raise LayoutMismatch(f"the sources' optimizer {entry[0]} keeps '{entry[1]}' in its state; here is no such optimizer")
-        wanted.small.add_value(key.fqn, key.state)
+        wanted.catalog.add_value(key.fqn, key.state)
     for name, _ in empty_groups(optimizers):
         if TensorKey("", name) in published:
-            wanted.small.add_value("", name, agree="any")
-    request_extra(wanted.small, listed.values)
+            wanted.catalog.add_value("", name, agree="any")
+    request_extra(wanted.catalog, listed.values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,9 +282,9 @@ class _Values:
             module.set_extra_state(state)
 
 
-def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], small: Restore, skipped: set[TensorKey]) -> _Values:
+def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], moving: Restore) -> _Values:
     """Raises LayoutMismatch if parameters that share a group, or a state, received different ones."""
-    values = small.values()
+    values = moving.values()
     by_fqn = {one.parameter.fqn: one for one in wanted.optimized}
     states = [(by_fqn[key.fqn].state, key.state, from_value(value)) for key, value in values.items()
               if key.fqn in by_fqn and key.state != GROUP]
@@ -303,9 +303,10 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
         if TensorKey("", name) in values:
             groups.append((empty, {option: from_value(value) for option, value in values[TensorKey("", name)].items()}))
     first: dict[int, tuple[TensorKey, torch.Tensor, torch.Tensor]] = {}
-    for state, key, received in wanted.shared:
-        if key in skipped:
+    for state, key in wanted.shared:
+        if not moving.has_value(key.fqn, key.state):
             continue
+        received = from_value(moving.value(key.fqn, key.state))
         other, _, value = first.setdefault(id(state), (key, state, received))
         if not torch.equal(value, received):
             raise LayoutMismatch(f"{key.fqn} and {other.fqn} are in one flat parameter, but their sources differ in {key.state}: "
@@ -390,19 +391,18 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
                 _require_alike(wanted.declared, published)
                 _request_values(wanted, listed, published, policy)
                 wanted.requested = True
-            # Values first: a byte is written only after they have been found right.
             with reading(session, name, inventory):
                 _require_equal_ties(session, wanted, published, policy, {
                     "name": name, "step": inventory.step, "deadline": until.left(), "replicas": replicas, "discovery_grace": 0})
-                small = session.restore(wanted.small, name=name, step=inventory.step, deadline=until.left(), replicas=replicas,
-                                        discovery_grace=0)
-                skipped = set(small.wait().skipped)
-            received = _checked(wanted, listed, small, skipped)
+                moving = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
+                                         replicas=replicas, stop_at_values=True, discovery_grace=0, staging_bytes=staging_bytes)
+                moving.wait_values()
+            # A byte is written only after the values have been found right.
+            received = _checked(wanted, listed, moving)
             preparing.close()
             with reading(session, name, inventory):
-                large = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
-                                          replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
-                report = large.wait(progress)
+                moving.proceed()
+                report = moving.wait(progress)
             received.apply()
             wanted.one_element.zero(report.skipped)
     return RestoreResult(inventory.step, received.extra, report)
