@@ -717,31 +717,25 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
   if (!options.method) options.method = method_of_environment();
   auto state =
       std::make_shared<RestoreState>(interruption, on_loop(), KeptOwners(asked.owners()), options.stop_at_values);
-  state->cancel = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
-    const auto owner = session.lock();
-    const auto open = owner ? owner->open_loop() : nullptr;
-    if (!open) return;
-    try {
-      open->call([&] {
-        const auto still = weak.lock();
-        if (!still || still->run == nullptr) return;
-        still->run->fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
-      });
-    } catch (const LoopEnded&) {  // the restore ends with it
-    }
+  // A function that calls `act` on the loop with the task, if it runs.
+  const auto on_run = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)](auto act) {
+    return [session, weak, act] {
+      const auto owner = session.lock();
+      const auto open = owner ? owner->open_loop() : nullptr;
+      if (!open) return;
+      try {
+        open->call([&] {
+          const auto still = weak.lock();
+          if (still && still->run != nullptr) act(*still->run);
+        });
+      } catch (const LoopEnded&) {  // the restore ends with it
+      }
+    };
   };
-  state->proceed = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
-    const auto owner = session.lock();
-    const auto open = owner ? owner->open_loop() : nullptr;
-    if (!open) return;
-    try {
-      open->call([&] {
-        const auto still = weak.lock();
-        if (still && still->run != nullptr) still->run->proceed();
-      });
-    } catch (const LoopEnded&) {  // the restore ends with it
-    }
-  };
+  state->cancel = on_run([](restore::RestoreTask& run) {
+    run.fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
+  });
+  state->proceed = on_run([](restore::RestoreTask& run) { run.proceed(); });
   state->end_here = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
     const auto open = owner ? owner->open_loop() : nullptr;
