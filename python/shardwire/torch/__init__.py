@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizer state of PyTorch between ranks: publish a model with its optimizers, restore it into another.
 
-`_version` names the versions of torch that it was tried with. Calls use the tensors of the calling rank only and run no collective of torch.
+Tried with the versions of torch that `_version` lists. Calls use the tensors of the calling rank only and run no collective of
+torch.
 """
 
 from ._extra import PerRank

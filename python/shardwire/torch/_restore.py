@@ -61,6 +61,8 @@ class Published:
         for alias, fqn in self.aliases.items():
             if fqn in self.states:
                 self.states.setdefault(alias, self.states[fqn])
+        self.stateful = {fqn for fqn, states in self.states.items() if PARAM in states and len(states) > 1}
+        """Names of parameters of which optimizers keep tensors."""
 
     def optimized(self, fqn: str) -> dict[str, TensorInfo]:
         """The tensors that optimizers keep of a parameter."""
@@ -151,8 +153,7 @@ def _states_of_sources(found: Sequence[Optimized], published: Published, policy:
 def _drop_other_states(found: Sequence[Optimized], published: Published, policy: Absences) -> None:
     """The sources' optimizer has never stepped a parameter without state: as after load_state_dict(), it has none here either."""
     optimized = {fqn for fqn, state in published.values if state == GROUP}
-    stateful = {key.fqn for key in published.values if key.state != GROUP}
-    stateful.update(fqn for fqn in published.states if published.optimized(fqn))
+    stateful = {key.fqn for key in published.values if key.state != GROUP} | published.stateful
     for one in found:
         names = {name for alias in (one.parameter.fqn, *one.parameter.aliases) for name in (alias, published.aliases.get(alias, alias))}
         # States of a flat parameter are those of all its members.
@@ -203,14 +204,12 @@ def _require_alike(declared: Mapping[TensorKey, tuple[str, tuple[int, ...]]], pu
 
 
 def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
-    stateful = {fqn for fqn in published.states if published.optimized(fqn)}
-
     def policy(key: TensorKey, shares: bool, scalar: bool) -> Absent:
         chosen = absence_of(key, absent)
         if chosen is not None:
             return chosen
         # A flat parameter has state for members that were never used; elsewhere they have none, which is the same as zeros.
-        if shares and stateful and key.fqn not in stateful:
+        if shares and published.stateful and key.fqn not in published.stateful:
             return "skip" if scalar else "zero"
         return "error"
 
