@@ -210,6 +210,7 @@ BOOST_AUTO_TEST_CASE(any_step_is_awaited_until_its_last_rank_publishes) {
   BOOST_TEST((nobody.code() == ErrorCode::timed_out && nobody.ranks().empty()));
   const Publication first = job.publish(0, 5);
   Publication second = job.publish(1, 4);
+  for (const std::int64_t step : {5, 4}) BOOST_TEST(once_published(job.at(0), step, 1).absent.size() == 2U);
   const Error early = failure_of([&] { job.at(0).await_step("state", {}, soon); });
   BOOST_TEST((early.code() == ErrorCode::timed_out));
   BOOST_TEST(says(early, "'state' was not there"));
