@@ -2,6 +2,7 @@
 // StepRule::newest_complete: sources at several steps, of which the newest may lack ranks.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -37,6 +38,11 @@ class Job {
     shard.add_to(held);
     held.add_value({"", "step"}, step);
     publications_.push_back(sessions_[static_cast<std::size_t>(by)].publish(held, {.step = step}));
+    const auto is_listed = [&] {
+      const Inventory known = sessions_.back().inventory("state", step, patience);
+      return std::ranges::any_of(known.publishers, [by](const auto& one) { return one.member == by; });
+    };
+    while (!is_listed()) std::this_thread::sleep_for(1ms);
   }
   Restore restore(const RestoreOptions& options) {
     catalog_.emplace(Rank{0}, 1);

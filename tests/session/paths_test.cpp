@@ -177,11 +177,11 @@ BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
   for (const int rank : {0, 2}) job.publish(rank);
   Hanging hanging(*job.sessions[2]);
   const auto began = Clock::now();
-  const std::vector<PeerPath> found = job.paths(1, "state", 500ms);
+  const std::vector<PeerPath> found = job.paths(1, "state", 2s);
   BOOST_TEST((Clock::now() - began < promptly));
   BOOST_REQUIRE(found.size() == 2U);
   BOOST_TEST(found[0].member == 2);
-  BOOST_TEST(found[0].why_not == "it has not answered within 0.5 s");
+  BOOST_TEST(found[0].why_not == "it has not answered within 2 s");
   BOOST_TEST(found[0].memory.front().fabrics.empty());
   BOOST_TEST(found[1].member == 0);
   BOOST_TEST(found[1].why_not == "");
