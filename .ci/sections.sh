@@ -266,11 +266,11 @@ thread_wrapper=()
 if (($(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28) > 28)) && setarch -R true 2>/dev/null; then
   thread_wrapper=(--wrapper 'setarch -R')
 fi
-# thread PATTERN. UCX's hooks on memory calls run at the end of a thread, when the sanitizer has already forgotten it, and crash it.
+# thread PATTERN [MESON OPTION...]. UCX's hooks on memory calls run at the end of a thread, when the sanitizer has already forgotten it, and crash it.
 thread() {
   local -x UCX_MEM_EVENTS=n
   check 'configure, thread' configure build-ci-thread -Dcpp_args=-g1 -Doptimization=1 \
-    -Dunity=on -Dunity_size=20 -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false
+    -Dunity=on -Dunity_size=20 -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false "${@:2}"
   cases 'thread, gcc' run_tests build-ci-thread "$1" --timeout-multiplier 3 "${thread_wrapper[@]}"
 }
 
