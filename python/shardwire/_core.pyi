@@ -297,7 +297,9 @@ class Restore:
         """
 
     def values(self) -> dict[shardwire._types.TensorKey, shardwire._types.Value]:
-        """All values received. Valid after wait() or wait_values() returned."""
+        """
+        All values received; several keys may have one object. Valid after wait() or wait_values() returned.
+        """
 
     def __await__(self) -> Generator[Any, None, shardwire._report.Report]: ...
 

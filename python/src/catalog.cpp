@@ -47,13 +47,15 @@ std::vector<ParamGroup> groups_from(const nb::object& groups) {
 
 nb::dict tensors(const PyCatalog& self) {
   nb::dict out;
-  for (const Catalog::Entry& entry : self.catalog.entries()) out[to_python(entry.spec.key)] = tensor_info(entry.spec);
+  Keys keys;
+  for (const Catalog::Entry& entry : self.catalog.entries()) out[keys.of(entry.spec.key)] = keys.info_of(entry.spec);
   return out;
 }
 
 nb::dict values(const PyCatalog& self) {
   nb::dict out;
-  for (const Catalog::ValueEntry& entry : self.catalog.values()) out[to_python(entry.key)] = to_python(entry.value);
+  Keys keys;
+  for (const Catalog::ValueEntry& entry : self.catalog.values()) out[keys.of(entry.key)] = to_python(entry.value);
   return out;
 }
 

@@ -137,8 +137,21 @@ nb::object to_python(const Gap& gap) {
   return make("Gap", gap.fqn, gap.state, to_python(gap.box), to_int(gap.target));
 }
 
-nb::object tensor_info(const TensorSpec& spec) {
-  return make("TensorInfo", to_string(spec.dtype), to_python(spec.shape));
+Keys::Keys()
+    : new_(attribute("builtins", "tuple").attr("__new__")), class_(attribute("shardwire._types", "TensorKey")) {
+}
+
+nb::object Keys::of(const TensorKey& key) {
+  if (!fqn_.is_valid() || key.fqn != last_) fqn_ = nb::cast(key.fqn), last_ = key.fqn;
+  nb::object& state = states_[key.state];
+  if (!state.is_valid()) state = nb::cast(key.state);
+  return new_(class_, nb::make_tuple(fqn_, state));
+}
+
+nb::object Keys::info_of(const TensorSpec& spec) {
+  nb::object& info = infos_[{spec.dtype, spec.shape}];
+  if (!info.is_valid()) info = make("TensorInfo", to_string(spec.dtype), to_python(spec.shape));
+  return info;
 }
 
 nb::list ranks_to_python(const std::vector<Rank>& ranks) {

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -59,10 +60,26 @@ nb::object to_python(const Box& box);
 nb::object to_python(const PlacedBox& box);
 nb::object to_python(const TensorKey& key);
 nb::object to_python(const Gap& gap);
-nb::object tensor_info(const TensorSpec& spec);
 nb::list ranks_to_python(const std::vector<Rank>& ranks);
 std::vector<Rank> ranks_from(const std::vector<int>& numbers);
 Box box_from(nb::handle object);
+
+/// Keys and infos of many tensors. Equal names, and equal infos, are one object: that is less to make and less to keep.
+class Keys {
+ public:
+  Keys();
+  nb::object of(const TensorKey& key);
+  nb::object info_of(const TensorSpec& spec);
+
+ private:
+  nb::object new_;  // of tuples: a key is no more, and the constructor of its class is Python
+  nb::object class_;
+  std::string last_;  // in keys of one parameter, which mostly follow one another
+  nb::object fqn_;
+  std::map<std::string, nb::object> states_;
+  std::map<std::pair<DType, Extents>, nb::object> infos_;
+};
+
 /// Calls the class `name` of shardwire._types.
 template <typename... Arguments>
 nb::object make(const char* name, Arguments&&... arguments);

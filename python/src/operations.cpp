@@ -2,6 +2,7 @@
 #include "operations.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "bindings.hpp"
 #include "catalog.hpp"
@@ -34,8 +35,14 @@ nb::object value_of(const PyRestore& self, std::string fqn, std::string state) {
 
 nb::object values_of(const PyRestore& self) {
   nb::dict out;
+  Keys keys;
+  std::unordered_map<const Value*, nb::object> made;  // many keys may have one
   for (const TensorKey& key : self.values) {
-    if (self.operation.has_value(key)) out[to_python(key)] = to_python(self.operation.value(key));
+    if (!self.operation.has_value(key)) continue;
+    const Value& value = self.operation.value(key);
+    nb::object& object = made[&value];
+    if (!object.is_valid()) object = to_python(value);
+    out[keys.of(key)] = object;
   }
   return out;
 }
@@ -171,7 +178,8 @@ void bind_operations(nb::module_& module) {
             return self.operation.has_value({std::move(fqn), std::move(state)});
           },
           nb::arg("fqn"), nb::arg("state"), "Whether value() gives one. Valid after wait() or wait_values() returned.")
-      .def("values", &values_of, "All values received. Valid after wait() or wait_values() returned.",
+      .def("values", &values_of,
+           "All values received; several keys may have one object. Valid after wait() or wait_values() returned.",
            nb::sig("def values(self) -> dict[shardwire._types.TensorKey, shardwire._types.Value]"))
       .def("__await__", &until_done,
            nb::sig("def __await__(self) -> collections.abc.Generator[typing.Any, None, shardwire._report.Report]"));

@@ -244,9 +244,10 @@ nb::list paths(PySession& self, const std::string& name, const Seconds& timeout)
 
 nb::dict inventory_tensors(const Inventory& self) {
   nb::dict out;
+  Keys keys;
   for (const Section& section : self.held.sections) {
     for (const TensorLayout& tensor : section.manifest->tensors)
-      out[to_python(tensor.spec.key)] = tensor_info(tensor.spec);
+      out[keys.of(tensor.spec.key)] = keys.info_of(tensor.spec);
   }
   return out;
 }
@@ -299,7 +300,8 @@ void bind_inventory(nb::module_& module) {
           "values",
           [](const Inventory& self) {
             nb::list out;
-            for (const TensorKey& key : self.values) out.append(to_python(key));
+            Keys keys;
+            for (const TensorKey& key : self.values) out.append(keys.of(key));
             return out;
           },
           "Keys of the values that any of them publishes.",

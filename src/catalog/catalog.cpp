@@ -21,44 +21,43 @@ void check_dtype(const TensorSpec& spec, const View& view) {
                           to_string(spec.key), to_string(spec.dtype), to_string(*view.dtype)));
 }
 
-void refuse_size(const std::string& name, Rank layout_rank, const std::string& declared, const std::string& held) {
+void refuse_size(const TensorKey& key, Rank layout_rank, const std::string& declared, const std::string& held) {
   throw Error(ErrorCode::layout_mismatch,
               fmt::format("{}: layout rank {} declares a local buffer of {}, but its layout puts {} there: correct the "
                           "layout (order, split factor, padding) or the buffer",
-                          name, to_int(layout_rank), declared, held));
+                          to_string(key), to_int(layout_rank), declared, held));
 }
 
-void check_declared(const std::string& name, Rank layout_rank, const View& view, ElementCount held,
-                    ByteCount item_bytes) {
+void check_declared(const TensorKey& key, Rank layout_rank, const View& view, ElementCount held, ByteCount item_bytes) {
   if (view.elements >= 0 && view.elements != held) {
-    refuse_size(name, layout_rank, fmt::format("{} elements", view.elements), fmt::format("{}", held));
+    refuse_size(key, layout_rank, fmt::format("{} elements", view.elements), fmt::format("{}", held));
   }
   if (view.bytes < 0) return;
   const ByteCount bytes = support::multiply(static_cast<ByteCount>(held), item_bytes, "the local size of a tensor");
   if (static_cast<ByteCount>(view.bytes) != bytes) {
-    refuse_size(name, layout_rank, fmt::format("{} bytes", view.bytes), fmt::format("{} bytes", bytes));
+    refuse_size(key, layout_rank, fmt::format("{} bytes", view.bytes), fmt::format("{} bytes", bytes));
   }
 }
 
-void check_memory(const std::string& name, Rank layout_rank, const TensorSpec& spec, const Layout& layout,
-                  const View& view) {
+void check_memory(Rank layout_rank, const TensorSpec& spec, const Layout& layout, const View& view) {
   if (view.data == nullptr) {
     const bool empty = layout.boxes_of(spec.shape, layout_rank).empty();
     if (empty && view.elements <= 0 && view.bytes <= 0) return;
     if (!empty) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format("{}: layout rank {} holds elements of it, but its view is null", name, to_int(layout_rank)));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: layout rank {} holds elements of it, but its view is null", to_string(spec.key),
+                              to_int(layout_rank)));
     }
   }
   if (view.elements < 0 && view.bytes < 0) return;
-  check_declared(name, layout_rank, view, layout.local_elements(spec.shape, layout_rank), item_size(spec.dtype));
+  check_declared(spec.key, layout_rank, view, layout.local_elements(spec.shape, layout_rank), item_size(spec.dtype));
 }
 
 // Afterwards data points at local element 0.
-void apply_offset(const std::string& name, View& view, ByteCount item_bytes) {
+void apply_offset(const TensorKey& key, View& view, ByteCount item_bytes) {
   if (view.offset < 0) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: storage offset {} is negative", name, view.offset));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: storage offset {} is negative", to_string(key), view.offset));
   }
   if (view.data != nullptr) {
     view.data = static_cast<std::byte*>(view.data) +
@@ -190,19 +189,20 @@ void Catalog::alias(std::string alias, std::string fqn) {
 }
 
 void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
-  const std::string name = to_string(spec.key);
   check_dtype(spec, view);
   if (travels_by_value(spec)) refuse_zero(spec.key, absent);
-  apply_offset(name, view, item_size(spec.dtype));
+  apply_offset(spec.key, view, item_size(spec.dtype));
   try {
     layout.check(spec.shape, ranks_);
     view.strides = check_strides(layout, spec.shape, layout_rank_, view.strides);
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}, layout rank {}: {}", name, to_int(layout_rank_), error.what()));
+    throw Error(error.code(),
+                fmt::format("{}, layout rank {}: {}", to_string(spec.key), to_int(layout_rank_), error.what()));
   }
-  check_memory(name, layout_rank_, spec, layout, view);
+  check_memory(layout_rank_, spec, layout, view);
   enter(spec.key, Keys::not_a_value);
-  if (view.owner) own_owners().push_back(std::exchange(view.owner, nullptr));
+  if (view.owner && (!owners_ || owners_->back() != view.owner)) own_owners().push_back(view.owner);
+  view.owner = nullptr;
   body_->entries.push_back({std::move(spec), std::move(layout), view, absent});
 }
 

@@ -18,7 +18,7 @@ from ._dtensor import is_dtensor
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
 from ._lists import require_no_item, sent_tensors, without_tensors
-from ._model import Parameter, buffers, extra_states, memory_of, modules, parameters, place_of
+from ._model import Parameter, buffers, extra_states, Memories, memory_of, modules, parameters
 from ._optimizers import Optimized, Optimizers, list_of, optimized
 from ._places import Places
 
@@ -70,19 +70,19 @@ class ModelCatalog:
         self.catalog = Catalog(ranks.own, ranks.count)
         self.wanting = wanting
         self.requested = False  # whether it has been compared with the publications, and values have been asked for
-        self.declared: dict[TensorKey, tuple[str, tuple[int, ...]]] = {}  # type and shape of what is in `catalog`
+        # Of a wanting catalog: type and shape of its buffers and states.
+        self.declared: dict[TensorKey, tuple[str, tuple[int, ...]]] = {}
         self.parameters, self.optimized = parts.parameters, parts.optimized
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
         # A state, and the key under which a parameter that shares it receives its own.
         self.shared: list[tuple[torch.Tensor, TensorKey]] = []
         # Tensors of one memory, of a wanting catalog, which names only the first.
         self.twins: list[tuple[TensorKey, TensorKey, Local]] = []
-        self._at: dict[Any, TensorKey] = {}
         # States that are tensors of others, of a publishing catalog.
         self.ties: list[tuple[TensorKey, TensorKey]] = []
-        self._states_at: dict[Any, TensorKey] = {}
         self.one_element = OneElement()
         self._absent = absent
+        self._memories = Memories()
         self._published: dict[TensorKey, Any] = {}
         self._sources: list[torch.Tensor] = []
         self._owner: list[Any] = []  # keeps all memory alive; the catalog holds it
@@ -98,7 +98,8 @@ class ModelCatalog:
                 self._alias(fqn, aliases)
             for one in self.optimized:
                 for name, value in one.state.items():
-                    require_no_item(one, name)
+                    if "[" in name:
+                        require_no_item(one, name)
                     self._add_state(one, name, value)
             for parameter in self.parameters:
                 self._alias(parameter.fqn, parameter.aliases)
@@ -124,25 +125,30 @@ class ModelCatalog:
             self.catalog.alias(alias, fqn)
 
     def _add(self, fqn: str, state: str, local: Local, shares: bool = False) -> None:
-        tensor = local.tensor
-        self._owner.append(memory_of(fqn, state, tensor))
+        tensor, key = local.tensor, TensorKey(fqn, state)
+        self._owner.append(memory_of(key, tensor))
+        self._sources.append(local.source)
+        dtype = name_of(tensor.dtype)
+        absent: Absent = "error"
+        if self.wanting:
+            # Members of a flat parameter share its tensor, and have other places in it.
+            if local.source is tensor or is_dtensor(local.source):
+                first = self._memories.first(tensor, key)
+                if first is not key:
+                    self.twins.append((first, key, local))
+                    return
+            if state != PARAM:
+                self.declared[key] = (dtype, local.shape)
+            if self._absent:
+                absent = self._absent(key, shares, local.shape == ())
+                if absent == "zero":
+                    absent = self.one_element.ask(key, local, absent)
+        elif not shares and state != PARAM and state != BUFFER:
+            first = self._memories.first(tensor, key)
+            if first is not key:
+                self.ties.append((key, first))
         strides = () if tensor.is_contiguous() else tensor.stride()
         device = tensor.get_device()
-        self._sources.append(local.source)
-        absent: Absent = "error"
-        key = TensorKey(fqn, state)
-        # Members of a flat parameter share its tensor, and have other places in it.
-        place = place_of(tensor) if self.wanting and (local.source is tensor or is_dtensor(local.source)) else None
-        if place is not None:
-            first = self._at.setdefault((place, local.shape), key)
-            if first != key:
-                self.twins.append((first, key, local))
-                return
-        if self._absent:
-            absent = self.one_element.ask(key, local, self._absent(key, shares, local.shape == ()))
-        dtype = name_of(tensor.dtype)
-        if self.wanting:
-            self.declared[key] = (dtype, local.shape)
         self.catalog.add_address(
             fqn, state, dtype, local.shape, local.layout, tensor.data_ptr(), strides, tensor.numel(), self._owner,
             device, self._event_handle if device >= 0 else 0, absent)
@@ -166,15 +172,7 @@ class ModelCatalog:
             except Error as error:
                 raise type(error)(f"{fqn}:{name}: {error}", error.gaps, error.ranks) from None
             if local is not None:
-                if not self.wanting and not one.parameter.shares_state:
-                    self._note_tie(TensorKey(fqn, name), local.tensor)
                 self._add(fqn, name, local, one.parameter.shares_state)
-
-    def _note_tie(self, key: TensorKey, tensor: torch.Tensor) -> None:
-        place = place_of(tensor)
-        first = self._states_at.setdefault(place, key) if place is not None else key
-        if first != key:
-            self.ties.append((key, first))
 
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""

@@ -30,7 +30,7 @@ def tensors_in(name: str, thing: Any) -> Mapping[str, torch.Tensor]:
 
 def require_no_item(one: Optimized, name: str) -> None:
     """Raises Unsupported if a state is named like an item of another one."""
-    for at, character in enumerate(name) if "[" in name else ():
+    for at, character in enumerate(name):
         if character == "[" and name[:at] in one.state:
             raise Unsupported(f"{one.parameter.fqn}: the state '{name}' is named like an item of the list '{name[:at]}'")
 

@@ -120,39 +120,62 @@ def reshard(model: nn.Module) -> None:
 _PLAIN = (torch.Tensor, nn.Parameter)
 
 
-def memory_of(fqn: str, state: str, tensor: torch.Tensor) -> torch.UntypedStorage:
+def _text_of(key: TensorKey) -> str:
+    return f"{key.fqn}:{key.state}" if key.state else key.fqn
+
+
+def memory_of(key: TensorKey, tensor: torch.Tensor) -> torch.UntypedStorage:
     """Keeps the memory of the tensor, also if the tensor is given another.
 
     Raises LayoutMismatch if it has none, Unsupported if its elements are not what lies there.
     """
-    def what() -> str:
-        return f"{fqn}:{state}" if state else fqn
-
     try:
         if type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor):
             raise NotImplementedError
         memory = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse, nested, made of several others
-        raise Unsupported(f"{what()} is a {type(tensor).__name__} of layout {tensor.layout}, which is no array of elements") from None
+        raise Unsupported(f"{_text_of(key)} is a {type(tensor).__name__} of layout {tensor.layout}, which is no array of elements"
+                          ) from None
     if tensor.is_conj() or tensor.is_neg():
-        raise Unsupported(f"{what()} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
+        raise Unsupported(f"{_text_of(key)} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
     if tensor.is_meta or memory.nbytes() == 0 and tensor.numel():
-        raise LayoutMismatch(f"{what()} is on the meta device: it has no memory" if tensor.is_meta else
-                             f"the memory of {what()} has been freed")
+        raise LayoutMismatch(f"{_text_of(key)} is on the meta device: it has no memory" if tensor.is_meta else
+                             f"the memory of {_text_of(key)} has been freed")
     return memory
 
 
-def place_of(tensor: torch.Tensor) -> tuple[Any, ...] | None:
-    """Equal for tensors that are the same memory; None of a tensor without elements."""
-    if not tensor.numel():
-        return None
-    return tensor.get_device(), tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+def _are_one(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Of two tensors at one address: whether they are the same elements."""
+    return first is second or (first.dtype == second.dtype and first.shape == second.shape and first.stride() == second.stride()
+                               and first.device == second.device)
+
+
+class Memories:
+    """Finds tensors that are the same memory as others. Keeps them all."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._more: dict[int, list[tuple[torch.Tensor, Any]]] = {}
+
+    def first(self, tensor: torch.Tensor, name: Any) -> Any:
+        """The name of the first tensor of this memory: `name` if it is this one."""
+        this = tensor, name
+        address = tensor.data_ptr() or id(tensor)  # without elements it has no address
+        known = self._first.setdefault(address, this)
+        if known is this:
+            return name
+        more = self._more.setdefault(address, [])
+        for other, first in (known, *more):
+            if _are_one(other, tensor):
+                return first
+        more.append(this)
+        return name
 
 
 def add_tensor(catalog: Catalog, key: TensorKey, local: Local, owner: Any, absent: Absent = "error") -> None:
     """Adds this rank's part of a tensor. `owner` keeps its memory."""
     tensor = local.tensor
-    memory_of(key.fqn, key.state, tensor)
+    memory_of(key, tensor)
     # A layout of boxes says itself where they lie.
     placed = local.layout.kind == "boxes"
     catalog.add_address(key.fqn, key.state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(),

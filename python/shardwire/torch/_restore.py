@@ -24,7 +24,7 @@ from ._dtypes import dtype_of, name_of
 from ._extra import received_extra, request_extra
 from ._layouts import Local, Ranks
 from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
-from ._model import add_tensor, place_of, reshard
+from ._model import Memories, add_tensor, reshard
 from ._optimizers import Optimized, empty_groups, entry_of, groups_differ, loaded, options, step_device, tie_of
 from ._values import from_value, put
 
@@ -56,8 +56,12 @@ class Published:
         """States that are tensors of others, and these."""
         self.states: dict[str, dict[str, TensorInfo]] = {}
         """Tensors by the names of their parameter, then by state."""
-        for key, info in self.tensors.items():
-            self.states.setdefault(key.fqn, {})[key.state] = info
+        for (fqn, state), info in self.tensors.items():
+            states = self.states.get(fqn)
+            if states is None:
+                self.states[fqn] = {state: info}
+            else:
+                states[state] = info
         for alias, fqn in self.aliases.items():
             if fqn in self.states:
                 self.states.setdefault(alias, self.states[fqn])
@@ -106,45 +110,55 @@ class _StateTensors:
 
     def __init__(self, published: Published) -> None:
         self._published = published
+        self._shared = {key.fqn for tie in published.ties.items() for key in tie}
         self._chosen: dict[TensorKey, tuple[TensorKey, torch.Tensor]] = {}
-        self._taken: set[Any] = set()
+        self._taken = Memories()
 
     def of(self, one: Optimized, state: str, info: TensorInfo, known: Any) -> torch.Tensor:
-        keys = [TensorKey(self._published.aliases.get(name, name), state) for name in (one.parameter.fqn, *one.parameter.aliases)]
+        if not self._shared:
+            return self._apart(one, info, known)
+        fqns = [self._published.aliases.get(name, name) for name in (one.parameter.fqn, *one.parameter.aliases)]
+        if self._shared.isdisjoint(fqns):
+            return self._apart(one, info, known)
+        keys = [TensorKey(fqn, state) for fqn in fqns]
         first = next((self._published.ties[key] for key in keys if key in self._published.ties), keys[0])
         key, tensor = self._chosen.get(first, (keys[0], None))
         if tensor is None or key == keys[0]:  # parameters that are one in the sources, and several here, have states of their own
-            own = isinstance(known, torch.Tensor) and (one.parameter.shares_state or self._place(known) not in self._taken)
-            tensor = known if own else _new_state(one, info)
-        self._taken.add(self._place(tensor))
+            tensor = self._apart(one, info, known)
         self._chosen.setdefault(first, (keys[0], tensor))
         return tensor
 
-    @staticmethod
-    def _place(tensor: torch.Tensor) -> Any:
-        return place_of(local_tensor(tensor) if is_dtensor(tensor) else tensor) or id(tensor)
+    def _apart(self, one: Optimized, info: TensorInfo, known: Any) -> torch.Tensor:
+        """The known tensor unless another state has it."""
+        if isinstance(known, torch.Tensor):
+            this = object()
+            if self._taken.first(local_tensor(known) if is_dtensor(known) else known, this) is this or one.parameter.shares_state:
+                return known
+        return _new_state(one, info)
 
 
 @contextlib.contextmanager
-def _states_of_sources(found: Sequence[Optimized], published: Published, policy: Absences) -> Iterator[None]:
-    """Creates states that are missing, and takes away those of parameters that have none in the sources.
+def _states_of_sources(found: Sequence[Optimized], published: Published, policy: Absences, known: bool) -> Iterator[None]:
+    """Creates states that are missing, and takes away those of parameters that have none in the sources, unless that is `known` done.
 
     An error in the block takes that back: the optimizers must not train on the bytes of new states.
     """
-    before = [(one, dict(one.state)) for one in found]
+    before = [(one, dict(there) if (there := one.optimizer.state.get(one.parameter.key)) else None) for one in found]
     try:
-        _drop_other_states(found, published, policy)
-        _create_missing_states(found, published)
+        if not known:
+            _drop_other_states(found, published, policy)
+            _create_missing_states(found, published)
         yield
-        for one in found:
-            if not one.state:
-                one.optimizer.state.pop(one.parameter.key, None)
+        if not known:
+            for one in found:
+                if not one.state:
+                    one.optimizer.state.pop(one.parameter.key, None)
     except BaseException:
-        for one, known in before:
-            if known:
+        for one, there in before:
+            if there:
                 state = one.optimizer.state[one.parameter.key]
                 state.clear()
-                state.update(known)
+                state.update(there)
             else:
                 one.optimizer.state.pop(one.parameter.key, None)
         raise
@@ -205,7 +219,7 @@ def _require_alike(declared: Mapping[TensorKey, tuple[str, tuple[int, ...]]], pu
 
 def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
     def policy(key: TensorKey, shares: bool, scalar: bool) -> Absent:
-        chosen = absence_of(key, absent)
+        chosen = absence_of(key, absent) if absent else None
         if chosen is not None:
             return chosen
         # A flat parameter has state for members that were never used; elsewhere they have none, which is the same as zeros.
@@ -294,10 +308,10 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
         if group is None:
             continue
         fqn, known = chosen.setdefault(id(one.group), (one.parameter.fqn, group))
-        if known != group:
-            raise groups_differ(fqn, one.parameter.fqn, known, group)
-        if known is group:
+        if fqn == one.parameter.fqn:
             groups.append((one.group, {name: from_value(value) for name, value in group.items()}))
+        elif known is not group and known != group:
+            raise groups_differ(fqn, one.parameter.fqn, known, group)
     for name, empty in empty_groups(optimizers):
         if TensorKey("", name) in values:
             groups.append((empty, {option: from_value(value) for option, value in values[TensorKey("", name)].items()}))
@@ -380,12 +394,13 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
         published = Published(inventory)
         policy = _absences(absent or {}, published)
         asked = _Asked(name, published, absent or {})
-        parts = catalogs.kept(ranks, True, asked) or parts_of(model, listed, ranks)
-        if isinstance(parts, Parts):  # states are made for parameters that are alike
+        kept = catalogs.kept(ranks, True, asked)
+        parts: ModelCatalog | Parts = kept or parts_of(model, listed, ranks)
+        if kept is None:  # states are made for parameters that are alike
             _require_alike({TensorKey(one.fqn, PARAM): (name_of(one.local.tensor.dtype), one.local.shape) for one in parts.parameters},
                            published)
-        with _states_of_sources(parts.optimized, published, policy):
-            wanted = catalogs.of(ranks, True, asked, policy, parts if isinstance(parts, Parts) else None)
+        with _states_of_sources(parts.optimized, published, policy, known=kept is not None):
+            wanted = parts if isinstance(parts, ModelCatalog) else catalogs.of(ranks, True, asked, policy, parts)
             if not wanted.requested:
                 _require_alike(wanted.declared, published)
                 _request_values(wanted, listed, published, policy)

@@ -6,7 +6,6 @@ Two kinds have no place here: a limit on the number of values shows only from 90
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
 from typing import Any, Callable, ContextManager
@@ -35,16 +34,20 @@ def _nothing(*_: Any) -> Any:
     return []
 
 
+class _Apart:
+    """Memories, all of which are taken for different ones."""
+
+    def first(self, tensor: torch.Tensor, name: Any) -> Any:
+        return name
+
+
 def _session_ranks() -> ContextManager[Any]:
     ranks = importlib.import_module("shardwire.torch._layouts").Ranks
 
     def ranks_of(session: Any, given: Any = None) -> Any:
         return ranks(session.rank, session.world_size, given)
 
-    stack = contextlib.ExitStack()
-    for module in ("_publish", "_restore"):
-        stack.enter_context(_in(module, ranks_of=ranks_of)())
-    return stack
+    return _in("_state", ranks_of=ranks_of)()
 
 
 def _tensor_of(value: Any) -> torch.Tensor:
@@ -80,7 +83,7 @@ FAULTS: dict[str, Fault] = {
     "extra state of modules is not sent": Fault(_no_extra_states),
     "entries of no parameter are dropped": Fault(_in("_publish", entries=_nothing)),
     "lazy views are taken for what lies in memory": Fault(
-        _in("_catalog", memory_of=lambda fqn, state, tensor: tensor.untyped_storage()),
+        _in("_catalog", memory_of=lambda key, tensor: tensor.untyped_storage()),
         recipe="a view that changes signs, into a plain buffer"),
     "one of two weights that drifted apart is dropped": Fault(
         _in("_restore", _require_equal_ties=_nothing), recipe="weights that drifted apart, into one"),
@@ -88,7 +91,7 @@ FAULTS: dict[str, Fault] = {
     "stale states stay": Fault(
         _in("_restore", _drop_other_states=_nothing), recipe="a parameter that the sources never stepped"),
     "values arrive on the default device": Fault(_in("_values", tensor_of=_tensor_of)),
-    "destinations of one memory are refused": Fault(_in("_catalog", place_of=lambda tensor: None), recipe="weights tied by .data"),
+    "destinations of one memory are refused": Fault(_in("_catalog", Memories=_Apart), recipe="weights tied by .data"),
     "buffers have one name": Fault(_first_names, recipe="a buffer of two names, into two"),
     "DTensors without dims are refused": Fault(_plain_scalars, job="states that are DTensors without dims, and lists of DTensors"),
     "lists of tensors are values": Fault(
