@@ -18,18 +18,10 @@ from deepspeed.runtime.pipe.module import PipelineModule
 from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
-from . import FlatMember, InvalidArgument, Layout, LayoutMismatch, Progress, Publication, Session, TensorKey, Unsupported
+from . import FlatMember, InvalidArgument, Inventory, Layout, LayoutMismatch, Progress, Publication, Session, TensorKey, Unsupported
 from ._types import Absent, Seconds, Snapshot, Verify
-from .torch._awaiting import Deadline, final_inventory
-from .torch._catalog import BUFFER, GROUP, PARAM
-from .torch._dtypes import dtype_of
-from .torch._entries import Entries, publish_entries, restore_entries
-from .torch._fsdp1 import in_shard
-from .torch._layouts import REPLICATED, Local, Ranks, local_of
-from .torch._model import Parameter, buffers, modules, parameters
-from .torch._optimizers import groups_differ, options, step_device
-from .torch._restore import Published, RestoreResult
-from .torch._values import like, to_value
+from .torch.adapter import (BUFFER, GROUP, PARAM, Entries, Local, Ranks, RestoreResult, dtype_of, entries_of, groups_differ, in_shard, like,
+                            options, publish_entries, restore_entries, step_device, to_value)
 
 __all__ = ["publish", "restore_into"]
 
@@ -45,7 +37,7 @@ _SCALER = TensorKey("", "deepspeed/loss_scaler")
 class _Member:
     """A parameter in a tensor for which the optimizer keeps state."""
 
-    parameter: Parameter
+    fqn: str
     shape: tuple[int, ...]
     layout: Layout
     within: Callable[[torch.Tensor], torch.Tensor]
@@ -88,17 +80,16 @@ class _Engine:
         _refuse(engine)
         # Layouts number the ranks of the engine, which may be some of the session's.
         self.ranks = Ranks(dist.get_rank(), dist.get_world_size(), None)
-        self.named = modules(engine.module)
-        self.parameters = parameters(self.named, self.ranks)
-        self._by_tensor = {id(parameter.key): parameter for parameter in self.parameters}
+        self.model = entries_of(engine.module, self.ranks)
+        self._fqns = {id(local.source): key.fqn for key, local in self.model.tensors.items() if key.state == PARAM}
         self.optimized = list(self._find_optimized())
         own = self.optimizer if type(self.optimizer) not in _WRAPPERS else self.optimizer.optimizer
         self.state: dict[torch.Tensor, dict[str, Any]] = own.state
 
-    def _parameter(self, tensor: torch.Tensor) -> Parameter:
-        if id(tensor) not in self._by_tensor:
+    def _fqn(self, tensor: torch.Tensor) -> str:
+        if id(tensor) not in self._fqns:
             raise InvalidArgument(f"the optimizer has a parameter of shape {tuple(tensor.shape)} that the model lacks")
-        return self._by_tensor[id(tensor)]
+        return self._fqns[id(tensor)]
 
     def _find_optimized(self) -> Iterator[_Optimized]:
         return _WRAPPERS.get(type(self.optimizer), _Engine._whole)(self)
@@ -117,7 +108,7 @@ class _Engine:
                 yield self._whole_copy(tensor, copy, group)
 
     def _whole_copy(self, tensor: torch.Tensor, copy: torch.Tensor, group: dict[str, Any]) -> _Optimized:
-        return _Optimized(copy, group, [_Member(self._parameter(tensor), tuple(tensor.shape), REPLICATED, lambda state: state)])
+        return _Optimized(copy, group, [_Member(self._fqn(tensor), tuple(tensor.shape), Layout.replicated(), lambda state: state)])
 
     def _zero12(self) -> Iterator[_Optimized]:
         """Stages 1 and 2: the parameters of a group lie in one buffer, of which each rank has a part in fp32."""
@@ -138,13 +129,13 @@ class _Engine:
             members = []
             for tensor, made in zip(tensors, layouts):
                 layout = Layout.on_ranks(made, numbers)
-                members.append(self._member(self._parameter(tensor), tuple(tensor.shape), layout))
+                members.append(self._member(self._fqn(tensor), tuple(tensor.shape), layout))
                 _require_place(members[-1], tensor._hp_mapping, self.ranks.own)
             yield _Optimized(copy, self.optimizer.optimizer.param_groups[index], members)
 
-    def _member(self, parameter: Parameter, shape: tuple[int, ...], layout: Layout, start: int = 0) -> _Member:
+    def _member(self, fqn: str, shape: tuple[int, ...], layout: Layout, start: int = 0) -> _Member:
         own = self.ranks.own
-        return _Member(parameter, shape, layout, lambda flat: in_shard(flat[start:], flat, shape, layout, own).tensor)
+        return _Member(fqn, shape, layout, lambda flat: in_shard(flat[start:], flat, shape, layout, own).tensor)
 
     def _zero3(self) -> Iterator[_Optimized]:
         """Stage 3: each rank has an equal part of each parameter; the fp32 copies of its parts lie in buffers."""
@@ -152,7 +143,7 @@ class _Engine:
         for index, (tensors, copy) in enumerate(zip(one.fp16_groups, one.fp32_partitioned_groups_flat)):
             members, start = [], 0
             for tensor in tensors:
-                members.append(self._member(self._parameter(tensor), tuple(tensor.ds_shape), self._layout_of(tensor), start))
+                members.append(self._member(self._fqn(tensor), tuple(tensor.ds_shape), self._layout_of(tensor), start))
                 start += tensor.ds_tensor.ds_numel
             yield _Optimized(copy, one.optimizer.param_groups[one.sub_group_to_group_id[index]], members)
 
@@ -162,31 +153,28 @@ class _Engine:
         size = tensor.ds_tensor.ds_numel * len(numbers)
         return Layout.on_ranks(_split_evenly([tuple(tensor.ds_shape)], [0], size, len(numbers))[0], numbers)
 
-    def _own(self, parameter: Parameter) -> Local:
+    def _own(self, fqn: str, tensor: Any) -> Local:
         """The parameter itself, in the precision in which the model computes."""
-        tensor: Any = parameter.key
         if not hasattr(tensor, "ds_tensor"):
-            return Local(tuple(tensor.shape), REPLICATED, tensor.detach(), tensor)
+            return Local(tuple(tensor.shape), Layout.replicated(), tensor.detach(), tensor)
         if tensor.ds_tensor.status.name != "AVAILABLE" or hasattr(tensor.ds_tensor, "ds_quant_scale"):
-            raise Unsupported(f"{parameter.fqn} is swapped out or quantized")
+            raise Unsupported(f"{fqn} is swapped out or quantized")
         part = tensor.ds_tensor
         return in_shard(part.detach(), part, tuple(tensor.ds_shape), self._layout_of(tensor), self.ranks.own)
 
     def entries(self, wanting: bool) -> Entries:
-        entries = Entries()
+        entries = Entries(aliases=dict(self.model.aliases))
         memory = set()
-        for parameter in self.parameters:
-            local = entries.tensors[TensorKey(parameter.fqn, PARAM)] = self._own(parameter)
-            memory.add(local.tensor.untyped_storage().data_ptr())
-            entries.aliases.update((alias, parameter.fqn) for alias in parameter.aliases)
-        for (fqn, *aliases), buffer in buffers(self.named):
-            entries.tensors[TensorKey(fqn, BUFFER)] = local_of(buffer, self.ranks)
-            entries.aliases.update((alias, fqn) for alias in aliases)
+        for key, local in self.model.tensors.items():
+            if key.state == PARAM:
+                local = self._own(key.fqn, local.source)
+                memory.add(local.tensor.untyped_storage().data_ptr())
+            entries.tensors[key] = local
         for one in self.optimized:
             # In fp32 some engines have no other copy than the parameters.
             own_memory = one.tensor.untyped_storage().data_ptr() not in memory
             for member in one.members:
-                fqn = member.parameter.fqn
+                fqn = member.fqn
                 if own_memory or not wanting:
                     entries.tensors[TensorKey(fqn, MASTER)] = member.local(one.tensor)
                 entries.values[TensorKey(fqn, GROUP)] = dict(options(one.group))
@@ -219,14 +207,17 @@ class _Engine:
             return None
         return getattr(self.optimizer, "loss_scaler", None) or getattr(self.optimizer, "loss_scale_config", None)
 
-    def create_missing_states(self, published: Published) -> list[tuple[dict[str, Any], list[str]]]:
+    def create_missing_states(self, published: Inventory) -> list[tuple[dict[str, Any], list[str]]]:
         """DeepSpeed creates them in the first step. The result tells which were created."""
         created = []
+        states: dict[str, dict[str, Any]] = {}
+        own_name = self._own_names(published)
+        for key, info in published.tensors.items():
+            states.setdefault(own_name(key.fqn), {})[key.state] = info
         for one in self.optimized:
             wanted: dict[str, Any] = {}
             for member in one.members:
-                for name in (member.parameter.fqn, *member.parameter.aliases):
-                    wanted = {**published.states.get(name, {}), **wanted}
+                wanted = {**states.get(member.fqn, {}), **wanted}
             names = [name for name in wanted if name not in (PARAM, MASTER, BUFFER)]
             if not names:
                 continue
@@ -246,23 +237,29 @@ class _Engine:
             if not self.state.get(one.tensor, True):
                 del self.state[one.tensor]
 
-    def request_values(self, entries: Entries, published: Published) -> None:
+    def _own_names(self, published: Inventory) -> Callable[[str], str]:
+        """Gives the name that a parameter of the sources has here: each side publishes it under one of its names."""
+        here = {**{fqn: fqn for fqn in self._fqns.values()}, **self.model.aliases}
+        others = {fqn: here[alias] for alias, fqn in published.aliases.items() if alias in here}
+        return lambda fqn: here.get(fqn) or others.get(fqn, fqn)
+
+    def request_values(self, entries: Entries, published: Inventory) -> None:
         """States that are no tensors, such as `step`, which this rank may lack."""
         names: dict[str, list[str]] = {}
+        own_name = self._own_names(published)
         for key in published.values:
-            names.setdefault(published.aliases.get(key.fqn, key.fqn), []).append(key.state)
+            names.setdefault(own_name(key.fqn), []).append(key.state)
         for one in self.optimized:
             for member in one.members:
-                fqn = member.parameter.fqn
-                for name in names.get(published.aliases.get(fqn, fqn), []):
-                    entries.values.setdefault(TensorKey(fqn, name), None)
+                for name in names.get(member.fqn, []):
+                    entries.values.setdefault(TensorKey(member.fqn, name), None)
 
     def check(self, values: Mapping[TensorKey, Any]) -> None:
         """Raises LayoutMismatch if parameters with a common group or state received different ones, or scalers differ."""
         received = _by_name(values)
         first: dict[tuple[int, str], tuple[str, Any]] = {}
         for one in self.optimized:
-            for fqn in (member.parameter.fqn for member in one.members):
+            for fqn in (member.fqn for member in one.members):
                 for state, value in received.get(fqn, {}).items():
                     holder = id(one.group) if state == GROUP else id(one.tensor)
                     other, known = first.setdefault((holder, state), (fqn, value))
@@ -278,7 +275,7 @@ class _Engine:
         """What check() has seen."""
         received = _by_name(values)
         for one in self.optimized:
-            of_members = {state: value for member in one.members for state, value in received.get(member.parameter.fqn, {}).items()}
+            of_members = {state: value for member in one.members for state, value in received.get(member.fqn, {}).items()}
             for option, value in of_members.pop(GROUP, {}).items():
                 one.group[option] = like(value, one.group.get(option))
             for name, value in of_members.items():
@@ -332,7 +329,7 @@ def _require_place(member: _Member, mapping: Any, own: int) -> None:
     elements = sum(size for _, size in placed)
     theirs = None if mapping is None else (mapping.hp_fragment_address.start, mapping.hp_fragment_address.numel)
     if theirs != ((placed[0][0], elements) if elements else None):
-        raise Unsupported(f"{member.parameter.fqn}: this version of DeepSpeed places parameters differently")
+        raise Unsupported(f"{member.fqn}: this version of DeepSpeed places parameters differently")
 
 
 def _refuse(engine: Any) -> None:
@@ -380,16 +377,18 @@ def restore_into(session: Session, engine: Any, *, step: int | None = None, name
     "name:state" to "skip" or "zero", for what no peer has. Raises LayoutMismatch, before a byte is written, if types, shapes
     or options differ or parts are missing; StepMismatch, TimedOut, PeerLost as Session.restore().
     """
-    until = Deadline(deadline)
     own = _Engine(engine)
-    inventory = final_inventory(session, name, step, until)
-    published = Published(inventory)
-    created = own.create_missing_states(published)
-    try:
+    created: list[tuple[dict[str, Any], list[str]]] = []
+
+    def wanted(inventory: Inventory) -> Entries:
+        created.extend(own.create_missing_states(inventory))
         entries = own.entries(wanting=True)
-        own.request_values(entries, published)
-        result, values = restore_entries(session, entries, inventory, name=name, deadline=until.left(), verify=verify,
-                                         absent=absent, progress=progress, ranks=own.ranks, check=own.check)
+        own.request_values(entries, inventory)
+        return entries
+
+    try:
+        result, values = restore_entries(session, wanted, step=step, name=name, deadline=deadline, verify=verify, absent=absent,
+                                         progress=progress, ranks=own.ranks, check=own.check)
     except BaseException:
         own.remove_created_states(created)
         raise

@@ -21,16 +21,10 @@ from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 from megatron.core.optimizer.optimizer import param_group_identifier_keys
 from torch import nn
 
-from . import Box, InvalidArgument, Layout, PlacedBox, Progress, Publication, Session, TensorKey, Unsupported
+from . import Box, InvalidArgument, Inventory, Layout, PlacedBox, Progress, Publication, Session, TensorKey, Unsupported
 from ._types import Absent, Seconds, Snapshot, Verify
-from .torch import RestoreResult
-from .torch._awaiting import Deadline, final_inventory
-from .torch._catalog import BUFFER, GROUP, PARAM
-from .torch._dtypes import dtype_of
-from .torch._entries import Entries, publish_entries, restore_entries
-from .torch._layouts import Local
-from .torch._optimizers import groups_differ, options, step_device
-from .torch._values import like
+from .torch.adapter import (BUFFER, GROUP, PARAM, Entries, Local, RestoreResult, dtype_of, groups_differ, like, options, publish_entries,
+                            restore_entries, step_device)
 
 __all__ = ["RestoreResult", "publish", "restore_into"]
 
@@ -447,20 +441,22 @@ def restore_into(session: Session, model_chunks: ModelChunks, optimizer: Any, *,
     `vocab_size`: as in publish(); rows of padding keep what they have. Raises LayoutMismatch, before a byte is written, if
     types, shapes or options differ or parts are missing; StepMismatch, TimedOut, PeerLost as Session.restore().
     """
-    until = Deadline(deadline)
     job = _Job(session, model_chunks, optimizer, vocab_size)
     job.require_no_gather()
-    inventory = final_inventory(session, name, step, until)
+    scalers = job.scalers()
     chosen: list[tuple[dict[str, Any], Mapping[str, Any]]] = []
-    with _missing_states(job, inventory.tensors):
-        tensors = {id(shard): shard.tensors() for shard in job.shards}
-        scalers = job.scalers()
-        entries = Entries({**job.model_entries(only_own=False), **job.state_entries(tensors)}, {
-            **{TensorKey(piece.name, GROUP): None for _, piece in job.sharded},
-            **({_GROUPS: None} if job.groups_without_shard() else {}), **{key: None for key in scalers}})
+    tensors: dict[int, dict[str, torch.Tensor]] = {}
+    with contextlib.ExitStack() as states:
+        def wanted(inventory: Inventory) -> Entries:
+            states.enter_context(_missing_states(job, inventory.tensors))
+            tensors.update((id(shard), shard.tensors()) for shard in job.shards)
+            return Entries({**job.model_entries(only_own=False), **job.state_entries(tensors)}, {
+                **{TensorKey(piece.name, GROUP): None for _, piece in job.sharded},
+                **({_GROUPS: None} if job.groups_without_shard() else {}), **{key: None for key in scalers}})
+
         result, values = restore_entries(
-            session, entries, inventory, name=name, deadline=until.left(), verify=verify, absent=absent,
-            progress=progress, check=lambda values: chosen.extend(_chosen(job, values)))
+            session, wanted, step=step, name=name, deadline=deadline, verify=verify, absent=absent, progress=progress,
+            check=lambda values: chosen.extend(_chosen(job, values)))
         for shard in job.shards:
             if shard.scaled and shard.state:
                 found = dict(tensors[id(shard)])

@@ -18,14 +18,9 @@ import torch
 from torch.distributed.tensor import DTensor
 from torchft.checkpointing.transport import CheckpointTransport
 
-from . import Error, InvalidArgument, LayoutMismatch, Publication, Session, TensorKey, TimedOut, Unsupported
+from . import Error, InvalidArgument, Inventory, Layout, LayoutMismatch, Publication, Session, TensorKey, TimedOut, Unsupported
 from ._types import Verify
-from .torch._awaiting import Deadline
-from .torch._dtensor import is_dtensor, local_tensor
-from .torch._dtypes import dtype_of
-from .torch._entries import Entries, publish_entries, restore_entries
-from .torch._layouts import REPLICATED, Local, Ranks
-from .torch._values import to_value
+from .torch.adapter import Deadline, Entries, Local, Ranks, dtype_of, publish_entries, restore_entries, to_value
 
 T = TypeVar("T")
 
@@ -78,8 +73,8 @@ class _State:
             return [_SEQUENCES[kind], [self._node(item, f"{path}[{at}]") for at, item in enumerate(thing)]]
         if isinstance(thing, torch.Tensor):
             self.tensors[path] = thing
-            if is_dtensor(thing):
-                self.specs[path] = thing._spec  # type: ignore[attr-defined]
+            if isinstance(thing, DTensor):
+                self.specs[path] = thing._spec
             return ["tensor", path]
         if self._sent and kind not in _PLAIN:
             self._require_value(thing, path)
@@ -134,8 +129,8 @@ def _require_alike(theirs: dict[str, Any], known: _State) -> None:
 
 def _whole(tensor: torch.Tensor) -> Local:
     """The part that this rank has. To the layouts it is a whole tensor."""
-    local = local_tensor(tensor) if is_dtensor(tensor) else tensor.detach()
-    return Local(tuple(local.shape), REPLICATED, local, tensor)
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor.detach()
+    return Local(tuple(local.shape), Layout.replicated(), local, tensor)
 
 
 class ShardwireTransport(CheckpointTransport[T]):
@@ -202,24 +197,27 @@ class ShardwireTransport(CheckpointTransport[T]):
 
     def _received(self, session: Session, step: int, until: Deadline) -> T:
         known = _State(self._state_dict() if self._state_dict else None, sent=False)
-        inventory = session.await_step(_NAME, step, until.left())
-        entries, parts = Entries(values={_FORM: None, _OBJECTS: None}), dict[str, Local]()
-        places = set[tuple[int, ...]]()
-        for key, info in inventory.tensors.items():
-            mine = known.tensors.get(key.fqn)
-            part = parts[key.fqn] = _whole(torch.empty(info.shape, dtype=dtype_of(info.dtype), device="cpu") if mine is None else mine)
-            place = (part.tensor.data_ptr(), *part.tensor.shape, *part.tensor.stride())
-            if not part.tensor.numel() or place not in places:  # else a second name of the same tensor
-                places.add(place)
-                entries.tensors[key] = part
-        known.tensors = {path: tensor for path, tensor in known.tensors.items() if path in parts}
+        parts: dict[str, Local] = {}
         form: list[Any] = []
+
+        def wanted(inventory: Inventory) -> Entries:
+            entries, places = Entries(values={_FORM: None, _OBJECTS: None}), set[tuple[int, ...]]()
+            for key, info in inventory.tensors.items():
+                mine = known.tensors.get(key.fqn)
+                part = parts[key.fqn] = _whole(torch.empty(info.shape, dtype=dtype_of(info.dtype), device="cpu") if mine is None
+                                               else mine)
+                place = (part.tensor.data_ptr(), *part.tensor.shape, *part.tensor.stride())
+                if not part.tensor.numel() or place not in places:  # else a second name of the same tensor
+                    places.add(place)
+                    entries.tensors[key] = part
+            known.tensors = {path: tensor for path, tensor in known.tensors.items() if path in parts}
+            return entries
 
         def check(values: Mapping[TensorKey, Any]) -> None:
             form[:] = _read_form(values[_FORM], known.specs)
             _require_alike(form[1], known)
 
-        _, values = restore_entries(session, entries, inventory, name=_NAME, deadline=until.left(), verify=self._verify,
+        _, values = restore_entries(session, wanted, step=step, name=_NAME, deadline=until.left(), verify=self._verify,
                                     ranks=_WHOLE, check=check)
         tree, specs = form
         # A tensor that was overwritten is given back itself.

@@ -17,8 +17,7 @@ from torchtitan.tools.utils import GarbageCollection
 
 from . import Catalog, JobLayout, Layout, Publication, Session, StepMismatch, TimedOut, plan
 from .torch import PeerReader, join, publish_state_dict
-from .torch._layouts import Ranks
-from .torch._state_dict import flat_state_dict
+from .torch.adapter import Ranks, flat_state_dict
 
 __all__ = ["PeerCheckpointManager", "use_session"]
 

@@ -7,9 +7,9 @@ torch.
 
 from ._extra import PerRank
 from ._join import join
+from ._moving import RestoreResult
 from ._peer_reader import PeerReader
 from ._peer_writer import PeerWriter
-from ._restore import RestoreResult
 from ._state import State, catalog_of, publish, restore_into
 from ._state_dict import publish_state_dict
 from ._tensor import layout_of

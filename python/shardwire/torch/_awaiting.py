@@ -26,11 +26,6 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
 
-def final_inventory(session: Session, name: str, step: int | None, deadline: Deadline) -> Inventory:
-    """The publications once all ranks have published, or those that are absent can no more."""
-    return session.await_step(name, step, deadline.left())
-
-
 @contextlib.contextmanager
 def reading(session: Session, name: str, inventory: Inventory) -> Iterator[None]:
     """For restores of what `inventory` lists. Raises Withdrawn if a publication that they lack has ended meanwhile."""

@@ -18,7 +18,7 @@ from ._dtensor import is_dtensor
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
 from ._lists import require_no_item, sent_tensors, without_tensors
-from ._model import Parameter, buffers, extra_states, Memories, memory_of, modules, parameters
+from ._model import Memories, Parameter, add_tensor, buffers, extra_states, modules, parameters
 from ._optimizers import Optimized, Optimizers, list_of, optimized
 from ._places import Places
 
@@ -126,9 +126,7 @@ class ModelCatalog:
 
     def _add(self, fqn: str, state: str, local: Local, shares: bool = False) -> None:
         tensor, key = local.tensor, TensorKey(fqn, state)
-        self._owner.append(memory_of(key, tensor))
         self._sources.append(local.source)
-        dtype = name_of(tensor.dtype)
         absent: Absent = "error"
         if self.wanting:
             # Members of a flat parameter share its tensor, and have other places in it.
@@ -138,7 +136,7 @@ class ModelCatalog:
                     self.twins.append((first, key, local))
                     return
             if state != PARAM:
-                self.declared[key] = (dtype, local.shape)
+                self.declared[key] = (name_of(tensor.dtype), local.shape)
             if self._absent:
                 absent = self._absent(key, shares, local.shape == ())
                 if absent == "zero":
@@ -147,11 +145,7 @@ class ModelCatalog:
             first = self._memories.first(tensor, key)
             if first is not key:
                 self.ties.append((key, first))
-        strides = () if tensor.is_contiguous() else tensor.stride()
-        device = tensor.get_device()
-        self.catalog.add_address(
-            fqn, state, dtype, local.shape, local.layout, tensor.data_ptr(), strides, tensor.numel(), self._owner,
-            device, self._event_handle if device >= 0 else 0, absent)
+        self._owner.append(add_tensor(self.catalog, key, local, self._owner, absent, self._event_handle))
 
     def _add_state(self, one: Optimized, name: str, value: Any) -> None:
         fqn = one.parameter.fqn

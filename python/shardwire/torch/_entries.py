@@ -4,19 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Union
 
 import torch
+from torch import nn
 
-from .. import Catalog, Inventory, LayoutMismatch, Progress, Publication, Session, TensorKey
+from .. import Catalog, Inventory, LayoutMismatch, Progress, Publication, Restore, Session, TensorKey
 from .._types import Absent, Replicas, Seconds, Snapshot, Verify
 from ._absent import OneElement, absence_of
-from ._awaiting import Deadline, reading
+from ._awaiting import Deadline
+from ._catalog import BUFFER, PARAM
 from ._dtypes import name_of
 from ._extra import extra_values, received_extra, request_extra
-from ._layouts import Local, Ranks, ranks_of
-from ._model import add_tensor
-from ._restore import RestoreResult
+from ._layouts import Local, Ranks, local_of, ranks_of
+from ._model import add_tensor, buffers, modules, parameters
+from ._moving import RestoreResult, move
 from ._values import from_value, to_value
 
 
@@ -31,15 +33,38 @@ class Entries:
     """Further names of parameters, each with the name under which its entries are."""
 
 
+Wanted = Union[Entries, Callable[[Inventory], Entries]]
+"""What a restore overwrites, or what makes that once the publications are known: it may create states that are missing."""
+
+
+def entries_of(model: nn.Module, ranks: Ranks) -> Entries:
+    """The parameters and persistent buffers of a model, each under one of its names.
+
+    The `source` of a parameter's part is the tensor under which optimizers keep its state.
+    """
+    entries, named = Entries(), modules(model)
+    for one in parameters(named, ranks):
+        entries.tensors[TensorKey(one.fqn, PARAM)] = dataclasses.replace(one.local, source=one.key)
+        entries.aliases.update((alias, one.fqn) for alias in one.aliases)
+    for (fqn, *aliases), buffer in buffers(named):
+        entries.tensors[TensorKey(fqn, BUFFER)] = local_of(buffer, ranks)
+        entries.aliases.update((alias, fqn) for alias in aliases)
+    return entries
+
+
 def _synchronize(entries: Entries) -> None:
     """Ends queued work on devices, whose results are read or overwritten next."""
     for device in {local.tensor.device for local in entries.tensors.values() if local.tensor.is_cuda}:
         torch.cuda.synchronize(device)
 
 
-def publish_entries(session: Session, entries: Entries, *, step: int, name: str, snapshot: Snapshot,
+def publish_entries(session: Session, entries: Entries, *, step: int, name: str = "torch", snapshot: Snapshot = "none",
                     extra: Mapping[str, Any] | None = None, ranks: Ranks | None = None) -> Publication:
-    """`ranks`: numbers of the ranks in the layouts; default: see ranks_of()."""
+    """Makes the entries readable by peers. Every rank that has some calls it.
+
+    The publication keeps the tensors, and lasts until it is retired or dropped. `ranks`: numbers of the ranks in the layouts;
+    default: those of the default process group. Else as shardwire.torch.publish().
+    """
     ranks = ranks or ranks_of(session)
     catalog = Catalog(ranks.own, ranks.count)
     owner = [local.source for local in entries.tensors.values()] + [local.tensor for local in entries.tensors.values()]
@@ -56,43 +81,52 @@ def publish_entries(session: Session, entries: Entries, *, step: int, name: str,
 
 
 @torch.no_grad()
-def restore_entries(session: Session, entries: Entries, inventory: Inventory, *, name: str, deadline: Seconds,
+def restore_entries(session: Session, wanted: Wanted, *, step: int | None = None, name: str = "torch", deadline: Seconds = 60,
                     verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
                     progress: Callable[[Progress], object] | None = None, ranks: Ranks | None = None, replicas: Replicas = "first",
                     staging_bytes: int = 256 << 20, check: Callable[[Mapping[TensorKey, Any]], None] | None = None
                     ) -> tuple[RestoreResult, dict[TensorKey, Any]]:
-    """Overwrites the tensors, and gives the values, which the caller applies. `inventory`: of the publications to read.
+    """Overwrites the tensors, and gives the values, which the caller applies.
 
-    `check` sees the values before a byte is written, and raises if they are wrong. Raises LayoutMismatch, before a byte is
-    written, if types or shapes differ or parts are missing.
+    Waits until all publishers of the step are there; without a step the newest that all have published counts. `check` sees the
+    values before a byte is written, and raises if they are wrong. `ranks`: as in publish_entries(). Raises LayoutMismatch,
+    before a byte is written, if types or shapes differ or parts are missing; else as shardwire.torch.restore_into().
     """
     until = Deadline(deadline)
     ranks = ranks or ranks_of(session)
-    wanted = Catalog(ranks.own, ranks.count)
+    inventory = session.await_step(name, step, until.left())
+    entries = wanted if isinstance(wanted, Entries) else wanted(inventory)
+    one_element = OneElement()
+    catalog = _wanted_catalog(entries, inventory, ranks, absent, one_element)
+    received: dict[TensorKey, Any] = {}
+    mine: dict[TensorKey, Any] = {}
+
+    def look(moving: Restore) -> None:
+        received.update(moving.values())
+        mine.update((key, from_value(value)) for key, value in received.items() if key in entries.values)
+        if check is not None:
+            check(mine)
+        _synchronize(entries)
+
+    report = move(session, catalog, inventory, until, look, name=name, verify=verify, replicas=replicas, staging_bytes=staging_bytes,
+                  one_element=one_element, progress=progress)
+    return RestoreResult(inventory.step, received_extra(received), report), mine
+
+
+def _wanted_catalog(entries: Entries, inventory: Inventory, ranks: Ranks, absent: Mapping[str, Absent] | None, one_element: OneElement
+                    ) -> Catalog:
+    catalog = Catalog(ranks.own, ranks.count)
     owner = [local.tensor for local in entries.tensors.values()]
-    published, one_element = inventory.tensors, OneElement()
+    published, aliases = inventory.tensors, inventory.aliases
     for key, local in entries.tensors.items():
-        theirs = published.get(key) or published.get(TensorKey(inventory.aliases.get(key.fqn, ""), key.state))
+        theirs = published.get(key) or published.get(TensorKey(aliases.get(key.fqn, ""), key.state))
         dtype = name_of(local.tensor.dtype)
         if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
             raise LayoutMismatch(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
-        add_tensor(wanted, key, local, owner, one_element.ask(key, local, absence_of(key, absent) or "error"))
+        add_tensor(catalog, key, local, owner, one_element.ask(key, local, absence_of(key, absent) or "error"))
     for key in entries.values:
-        wanted.add_value(key.fqn, key.state, absent="skip" if absence_of(key, absent) == "skip" else "error")
-    request_extra(wanted, inventory.values)
+        catalog.add_value(key.fqn, key.state, absent="skip" if absence_of(key, absent) == "skip" else "error")
+    request_extra(catalog, inventory.values)
     for alias, fqn in entries.aliases.items():
-        wanted.alias(alias, fqn)
-    with reading(session, name, inventory):
-        restore = session.restore(wanted, name=name, step=inventory.step, deadline=until.left(), verify=verify, replicas=replicas,
-                                  stop_at_values=True, discovery_grace=0, staging_bytes=staging_bytes)
-        restore.wait_values()
-    received = restore.values()
-    mine = {key: from_value(value) for key, value in received.items() if key in entries.values}
-    if check is not None:
-        check(mine)
-    _synchronize(entries)
-    with reading(session, name, inventory):
-        restore.proceed()
-        report = restore.wait(progress)
-    one_element.zero(report.skipped)
-    return RestoreResult(inventory.step, received_extra(received), report), mine
+        catalog.alias(alias, fqn)
+    return catalog

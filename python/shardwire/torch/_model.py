@@ -14,7 +14,7 @@ from .. import Catalog, LayoutMismatch, TensorKey, Unsupported
 from .._types import Absent
 from . import _fsdp1, _fsdp2
 from ._dtypes import name_of
-from ._layouts import Local, Ranks, State, Wrapped, local_of, state_like
+from ._layouts import REPLICATED, Local, Ranks, State, Wrapped, local_of, state_like
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -172,13 +172,16 @@ class Memories:
         return name
 
 
-def add_tensor(catalog: Catalog, key: TensorKey, local: Local, owner: Any, absent: Absent = "error") -> None:
-    """Adds this rank's part of a tensor. `owner` keeps its memory."""
-    tensor = local.tensor
-    memory_of(key, tensor)
+def add_tensor(catalog: Catalog, key: TensorKey, local: Local, owner: Any, absent: Absent = "error", event: int = 0
+               ) -> torch.UntypedStorage:
+    """Adds this rank's part of a tensor. `owner` keeps its memory, which is returned. `event`: of the device, to be awaited."""
+    tensor, layout = local.tensor, local.layout
+    memory = memory_of(key, tensor)
     # A layout of boxes says itself where they lie.
-    placed = local.layout.kind == "boxes"
-    catalog.add_address(key.fqn, key.state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(),
+    placed = layout is not REPLICATED and layout.kind == "boxes"
+    device = tensor.get_device()
+    catalog.add_address(key.fqn, key.state, name_of(tensor.dtype), local.shape, layout, tensor.data_ptr(),
                         () if placed or tensor.is_contiguous() else tensor.stride(),
-                        local.layout.local_elements(local.shape, catalog.rank) if placed else tensor.numel(), owner,
-                        tensor.get_device(), 0, absent)
+                        layout.local_elements(local.shape, catalog.rank) if placed else tensor.numel(), owner, device,
+                        event if device >= 0 else 0, absent)
+    return memory

@@ -22,7 +22,7 @@ from torch.futures import Future
 from .. import (Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, StepMismatch, TensorInfo, TensorKey,
                 Unsupported, Withdrawn)
 from .._types import Seconds, Verify
-from ._awaiting import Deadline, final_inventory, reading
+from ._awaiting import Deadline, reading
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
 from ._model import add_tensor
@@ -105,7 +105,7 @@ class PeerReader(StorageReader):
             raise
 
     def _read_metadata(self, step: int | None, until: Deadline) -> Metadata:
-        inventory = final_inventory(self._session, self._name, step, until) if self._wait else self._session.inventory(
+        inventory = self._session.await_step(self._name, step, until.left()) if self._wait else self._session.inventory(
             self._name, step, until.left())
         if not inventory.publishers:
             raise StepMismatch(f"nobody publishes {'a step' if step is None else f'step {step}'} of '{self._name}'")

@@ -14,10 +14,10 @@ from torch.distributed.tensor import empty as empty_dtensor
 from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
-from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Restore, Session, TensorInfo, TensorKey
+from .. import Catalog, Inventory, LayoutMismatch, Progress, Restore, Session, TensorInfo, TensorKey
 from .._types import Absent, Replicas, Seconds, Verify
 from ._absent import absence_of
-from ._awaiting import Deadline, final_inventory, reading
+from ._awaiting import Deadline, reading
 from ._catalog import GROUP, PARAM, Absences, Catalogs, ModelCatalog, Parts, parts_of, without_collections
 from ._dtensor import is_dtensor, local_tensor
 from ._dtypes import dtype_of, name_of
@@ -25,24 +25,9 @@ from ._extra import received_extra, request_extra
 from ._layouts import Local, Ranks
 from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
 from ._model import Memories, add_tensor, reshard
+from ._moving import RestoreResult, move
 from ._optimizers import Optimized, empty_groups, entry_of, groups_differ, loaded, options, step_device, tie_of
 from ._values import from_value, put
-
-
-@dataclasses.dataclass(frozen=True)
-class RestoreResult:
-    """What restores return."""
-
-    step: int
-    """The step of the publications."""
-    extra: dict[str, Any]
-    """The publishers' extra state by name; tensors are new ones of the host."""
-    report: Report
-    """Figures of the restore."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Step and figures as dicts and lists, for JSON."""
-        return {"step": self.step, **self.report.as_dict()}
 
 
 class Published:
@@ -388,7 +373,7 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
     until = Deadline(deadline)
     model, listed = catalogs.model, catalogs.optimizers
     reshard(model)
-    inventory = final_inventory(session, name, step, until)
+    inventory = session.await_step(name, step, until.left())
     with contextlib.ExitStack() as preparing:
         preparing.enter_context(without_collections())
         published = Published(inventory)
@@ -408,15 +393,13 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
             with reading(session, name, inventory):
                 _require_equal_ties(session, wanted, published, policy, {
                     "name": name, "step": inventory.step, "deadline": until.left(), "replicas": replicas, "discovery_grace": 0})
-                moving = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
-                                         replicas=replicas, stop_at_values=True, discovery_grace=0, staging_bytes=staging_bytes)
-                moving.wait_values()
-            # A byte is written only after the values have been found right.
-            received = _checked(wanted, listed, moving)
-            preparing.close()
-            with reading(session, name, inventory):
-                moving.proceed()
-                report = moving.wait(progress)
-            received.apply()
-            wanted.one_element.zero(report.skipped)
-    return RestoreResult(inventory.step, received.extra, report)
+            received: list[_Values] = []
+
+            def check(moving: Restore) -> None:
+                received.append(_checked(wanted, listed, moving))
+                preparing.close()
+
+            report = move(session, wanted.catalog, inventory, until, check, name=name, verify=verify, replicas=replicas,
+                          staging_bytes=staging_bytes, one_element=wanted.one_element, progress=progress)
+            received[0].apply()
+    return RestoreResult(inventory.step, received[0].extra, report)

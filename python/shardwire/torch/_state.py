@@ -12,9 +12,10 @@ from .._types import Absent, Replicas, Seconds, Snapshot, Verify
 from ._catalog import Catalogs, default_ranks, without_collections
 from ._latest import Latest
 from ._layouts import ranks_of
+from ._moving import RestoreResult
 from ._optimizers import Optimizers
 from ._publish import catalog_of as published_catalog
-from ._restore import RestoreResult, restore
+from ._restore import restore
 
 _STAGING_BYTES = 256 << 20
 

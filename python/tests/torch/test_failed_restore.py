@@ -15,10 +15,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import shardwire as sw
 import shardwire.torch as swt
-from shardwire.torch import _awaiting, _peer_reader, _restore
-from shardwire.torch._awaiting import Deadline
-from shardwire.torch._entries import Entries, restore_entries
-from shardwire.torch._layouts import REPLICATED, Local, ranks_of
+from shardwire.torch.adapter import Entries, Local, ranks_of, restore_entries
 
 
 def _trained(make: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -76,27 +73,24 @@ def _by_dcp(session: sw.Session) -> None:
 
 def _entries(session: sw.Session) -> None:
     tensor = torch.zeros(2, 2)
-    entries = Entries({sw.TensorKey("b.weight", "param"): Local((2, 2), REPLICATED, tensor, tensor)})
-    inventory = _awaiting.final_inventory(session, "torch", None, Deadline(_SOON))
-    restore_entries(session, entries, inventory, name="torch", deadline=_SOON, ranks=ranks_of(session, [0]))
+    entries = Entries({sw.TensorKey("b.weight", "param"): Local((2, 2), sw.Layout.replicated(), tensor, tensor)})
+    restore_entries(session, entries, deadline=_SOON, ranks=ranks_of(session, [0]))
 
 
 @pytest.mark.parametrize("how", ["retires", "closes"])
-@pytest.mark.parametrize("restore, module", [(_into_model, _restore), (_by_dcp, _peer_reader), (_entries, _awaiting)],
-                         ids=["restore_into", "dcp.load", "restore_entries"])
-def test_a_publisher_that_leaves_during_a_restore_is_named(restore: Any, module: Any, how: str,
-                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("restore", [_into_model, _by_dcp, _entries], ids=["restore_into", "dcp.load", "restore_entries"])
+def test_a_publisher_that_leaves_during_a_restore_is_named(restore: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store, kept = dist.HashStore(), []
     with concurrent.futures.ThreadPoolExecutor(3) as threads:
         reader, stays, leaves = threads.map(lambda rank: swt.join(store, rank, 3), range(3))
-    look = _awaiting.final_inventory
+    look = sw.Session.await_step
 
     def look_before_it_leaves(*arguments: Any) -> sw.Inventory:
         inventory = look(*arguments)
         kept[1].retire() if how == "retires" else leaves.close()
         return inventory
 
-    monkeypatch.setattr(module, "final_inventory", look_before_it_leaves)
+    monkeypatch.setattr(sw.Session, "await_step", look_before_it_leaves)
     with reader, stays, leaves:
         for session, part in ((stays, "a"), (leaves, "b")):
             model = nn.ModuleDict({part: nn.Linear(2, 2)})
