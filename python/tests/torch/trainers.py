@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from typing import Any, Callable
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -269,7 +270,9 @@ class Trainer:
         return self._gathered()
 
     def _gathered(self) -> dict[str, Any]:
-        model, optim = get_state_dict(self.model, self.optimizers, options=StateDictOptions(full_state_dict=True))
+        # Without it, torch 2.11 gathers over all ranks of the job, some of which do not take part.
+        with mock.patch.object(FSDP, "optim_state_dict", functools.partial(FSDP.optim_state_dict, group=self.group)):
+            model, optim = get_state_dict(self.model, self.optimizers, options=StateDictOptions(full_state_dict=True))
         out: dict[str, Any] = {f"model {name}": value.clone() for name, value in model.items()}
         for fqn, state in optim["state"].items():
             out.update({f"state {fqn} {name}": value.clone() if isinstance(value, torch.Tensor) else value
