@@ -153,10 +153,11 @@ class _Engine:
         size = tensor.ds_tensor.ds_numel * len(numbers)
         return Layout.on_ranks(_split_evenly([tuple(tensor.ds_shape)], [0], size, len(numbers))[0], numbers)
 
-    def _own(self, fqn: str, tensor: Any) -> Local:
+    def _own(self, fqn: str, local: Local) -> Local:
         """The parameter itself, in the precision in which the model computes."""
+        tensor: Any = local.source
         if not hasattr(tensor, "ds_tensor"):
-            return Local(tuple(tensor.shape), Layout.replicated(), tensor.detach(), tensor)
+            return local
         if tensor.ds_tensor.status.name != "AVAILABLE" or hasattr(tensor.ds_tensor, "ds_quant_scale"):
             raise Unsupported(f"{fqn} is swapped out or quantized")
         part = tensor.ds_tensor
@@ -167,7 +168,7 @@ class _Engine:
         memory = set()
         for key, local in self.model.tensors.items():
             if key.state == PARAM:
-                local = self._own(key.fqn, local.source)
+                local = self._own(key.fqn, local)
                 memory.add(local.tensor.untyped_storage().data_ptr())
             entries.tensors[key] = local
         for one in self.optimized:
