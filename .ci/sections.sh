@@ -266,7 +266,8 @@ thread_wrapper=()
 if (($(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28) > 28)) && setarch -R true 2>/dev/null; then
   thread_wrapper=(--wrapper 'setarch -R')
 fi
-# thread PATTERN [MESON OPTION...]. UCX's hooks on memory calls run at the end of a thread, when the sanitizer has already forgotten it, and crash it.
+# thread PATTERN [MESON OPTION...]. UCX's hooks on memory calls run at the end of a thread, when the sanitizer has already forgotten it,
+# and crash it.
 thread() {
   local -x UCX_MEM_EVENTS=n
   check 'configure, thread' configure build-ci-thread -Dcpp_args=-g1 -Doptimization=1 \
