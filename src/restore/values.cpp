@@ -340,6 +340,20 @@ class Resolver {
   ResolvedValues resolved_;
 };
 
+// The first key of each state but that of the first key, which its message has named.
+std::string other_states_text(const std::vector<AbsentKey>& absent) {
+  constexpr std::size_t named = 16;
+  std::set<std::string_view> seen{absent.front().key.state};
+  std::vector<std::string> first;
+  for (const AbsentKey& one : absent) {
+    if (seen.insert(one.key.state).second && first.size() < named) first.push_back(to_string(one.key));
+  }
+  if (first.empty()) return "";
+  const std::size_t left = seen.size() - 1 - first.size();
+  return fmt::format(" (of other states: {}{})", fmt::join(first, ", "),
+                     left == 0 ? "" : fmt::format(" and {} more states", left));
+}
+
 }  // namespace
 
 bool wanted_by_value(const Catalog::Entry& entry, Rank layout_rank) {
@@ -370,10 +384,11 @@ void require_complete(const std::vector<Gap>& gaps, const std::vector<AbsentKey>
   } catch (const Error& error) {
     const std::optional<Rank>& source = absent.front().source;
     throw Error(error.code(),
-                fmt::format("{}; {} {}{}: add what may be missing with Absent::skip or Absent::zero", error.what(),
+                fmt::format("{}; {} {}{}: add what may be missing with Absent::skip or Absent::zero{}", error.what(),
                             source ? fmt::format("source rank {} has no", to_int(*source)) : "no source has",
                             to_string(absent.front().key),
-                            absent.size() == 1 ? "" : fmt::format(" and {} more keys", absent.size() - 1)),
+                            absent.size() == 1 ? "" : fmt::format(" and {} more keys", absent.size() - 1),
+                            other_states_text(absent)),
                 error.gaps(), error.ranks());
   }
 }

@@ -79,6 +79,7 @@ BOOST_AUTO_TEST_CASE(what_is_wanted_without_a_policy_has_to_be_there) {
   BOOST_TEST((error.gaps() ==
               std::vector<Gap>{{"w", "exp_avg", Box{{0, 0}, {12, 4}}, Rank{0}}, {"w", "momentum", Box{}, Rank{0}}}));
   BOOST_TEST(says(error, "no source has w:exp_avg and 1 more keys: add what may be missing with Absent::skip"));
+  BOOST_TEST(says(error, "Absent::zero (of other states: w:momentum)"));
   BOOST_TEST(zeroed.front() == 3.0F);  // a failed restore writes nothing
   BOOST_TEST(restore.report().zeroed.empty());
 }
