@@ -80,10 +80,10 @@ BOOST_AUTO_TEST_CASE(memory_of_another_process_is_read) {
   const auto mapped = remote->mapped().span();
   BOOST_TEST(mapped.size() == (survivor.endpoint->path({}).map ? 1 << 20 : 0));
   const Bytes content = pattern(1 << 20, 5);
-  BOOST_TEST(std::ranges::equal(mapped, std::span(content).first(mapped.size())));
+  BOOST_TEST(same_bytes(mapped, std::span(content).first(mapped.size())));
   survivor.child.kill();
   survivor.child.reap();
-  BOOST_TEST(std::ranges::equal(mapped, std::span(content).first(mapped.size())));  // the mapping outlives its owner
+  BOOST_TEST(same_bytes(mapped, std::span(content).first(mapped.size())));  // the mapping outlives its owner
 }
 
 BOOST_TEST_DECORATOR(*boost::unit_test::label("messages") * boost::unit_test::precondition(paths_have_messages))
@@ -144,7 +144,7 @@ BOOST_DATA_TEST_CASE(a_peer_killed_while_it_sends_ends_every_receive, boost::uni
       [&] { return Clock::now() - killed > 400ms && survivor.mail.complete() == survivor.mail.messages.size(); }));
   const Bytes content = pattern(32 << 20);
   for (const auto& message : survivor.mail.messages) {
-    if (message->result.succeeded() && !message->payload.empty()) BOOST_TEST((message->payload == content));
+    if (message->result.succeeded() && !message->payload.empty()) BOOST_TEST(same_bytes(message->payload, content));
   }
 }
 
@@ -253,7 +253,7 @@ BOOST_DATA_TEST_CASE(a_peer_that_is_killed_is_noticed_and_ends_every_read,
   const auto all_done = [&] { return std::ranges::all_of(results, &Result::done); };
   BOOST_REQUIRE(survivor.until([&] { return all_done() && survivor.endpoint->failed(); }));
   for (std::size_t i = 0; i < into.size(); ++i) {
-    if (results[i].succeeded()) BOOST_TEST((into[i] == content));
+    if (results[i].succeeded()) BOOST_TEST(same_bytes(into[i], content));
     if (!results[i].succeeded()) BOOST_TEST((results[i].outcome->code == ErrorCode::peer_lost));
   }
   Result late;
@@ -283,7 +283,7 @@ BOOST_DATA_TEST_CASE(reads_from_a_peer_that_hangs_can_be_given_up, boost::unit_t
   BOOST_REQUIRE(survivor.until([&] { return std::ranges::all_of(results, &Result::done); }));
   const Bytes content = pattern(1 << 20, 5);
   for (std::size_t i = 0; i < into.size(); ++i) {
-    if (results[i].succeeded()) BOOST_TEST((into[i] == content));
+    if (results[i].succeeded()) BOOST_TEST(same_bytes(into[i], content));
     std::ranges::fill(into[i], std::byte{0x5a});
   }
   ::kill(survivor.child.pid(), SIGCONT);
@@ -308,7 +308,7 @@ BOOST_DATA_TEST_CASE(a_peer_that_hangs_is_read_all_the_same, boost::unit_test::d
   read(*survivor.endpoint, *remote, 0, into, result.completion());
   BOOST_REQUIRE(survivor.until([&] { return result.done; }));
   BOOST_TEST(result.succeeded());
-  BOOST_TEST((into == pattern(into.size(), 5)));
+  BOOST_TEST(same_bytes(into, pattern(into.size(), 5)));
   const auto started = Clock::now();
   read(*survivor.endpoint, *remote, 0, into, {});
   survivor.endpoint.reset();

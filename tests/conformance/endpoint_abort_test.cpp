@@ -45,7 +45,7 @@ BOOST_DATA_TEST_CASE(sends_under_way_end_with_a_fault, boost::unit_test::data::m
   run_until([&] { pair.step(); }, [] { return false; }, 200ms);
   // The peer receives the complete message or an error.
   for (const auto& message : pair.right_mail.messages) {
-    if (message->result.succeeded()) BOOST_TEST((message->payload == pattern(size)));
+    if (message->result.succeeded()) BOOST_TEST(same_bytes(message->payload, pattern(size)));
   }
 }
 
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(receives_under_way_end_and_are_not_written_any_more,
   }
   const std::size_t ended = received.size();
   for (std::size_t i = 0; i < ended; ++i) {
-    if (received[i].succeeded()) BOOST_TEST((into[i] == payload));
+    if (received[i].succeeded()) BOOST_TEST(same_bytes(into[i], payload));
     std::fill(into[i].begin(), into[i].end(), std::byte{0x5a});
   }
   run_until([&] { pair.step(); }, [] { return false; }, 300ms);
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(other_endpoints_of_the_fabric_go_on,
   BOOST_REQUIRE(run_until(
       step, [&] { return all_done(lost) && all_done(kept) && other_mail.complete() == kept.size(); }, 20s));
   for (const Result& result : kept) BOOST_TEST(result.succeeded());
-  for (const auto& message : other_mail.messages) BOOST_TEST((message->payload == payload));
+  for (const auto& message : other_mail.messages) BOOST_TEST(same_bytes(message->payload, payload));
   BOOST_TEST(!to_other->failed());
 }
 
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_aborted_twice_and_a_new_one_made,
   };
   BOOST_REQUIRE(pair.until([&] { return again.done && arrived(); }));
   BOOST_TEST(again.succeeded());
-  BOOST_TEST((pair.right_mail.messages.back()->payload == payload));
+  BOOST_TEST(same_bytes(pair.right_mail.messages.back()->payload, payload));
 }
 
 // Leftovers of the old endpoint end later, without ending operations of the new one.
@@ -165,8 +165,8 @@ BOOST_DATA_TEST_CASE(what_comes_after_a_new_endpoint_was_made_is_not_ended_with_
   BOOST_REQUIRE(pair.until([&] { return there.done && back.done && pair.left_mail.complete() == 1; }));
   BOOST_TEST(there.succeeded());
   BOOST_TEST(back.succeeded());
-  BOOST_TEST((pair.left_mail.messages.back()->payload == payload));
-  BOOST_TEST((pair.right_mail.messages.back()->payload == payload));
+  BOOST_TEST(same_bytes(pair.left_mail.messages.back()->payload, payload));
+  BOOST_TEST(same_bytes(pair.right_mail.messages.back()->payload, payload));
 }
 
 BOOST_AUTO_TEST_CASE(destructors_are_fine_right_after_an_abort,

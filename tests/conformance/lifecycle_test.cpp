@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(what_was_sent_before_closing_arrives,
   BOOST_REQUIRE(pair.until([&] { return sent.done; }));
   pair.to_right.reset();
   BOOST_REQUIRE(pair.until([&] { return pair.right_mail.complete() == 1; }));
-  BOOST_TEST((pair.right_mail.messages.front()->payload == payload));
+  BOOST_TEST(same_bytes(pair.right_mail.messages.front()->payload, payload));
 }
 
 BOOST_AUTO_TEST_CASE(closing_with_everything_under_way_is_bounded,

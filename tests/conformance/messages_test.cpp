@@ -34,7 +34,7 @@ BOOST_DATA_TEST_CASE(a_message_of_any_size_arrives_intact,
   const auto& message = *pair.right_mail.messages.front();
   BOOST_TEST((message.header == text("header")));
   BOOST_TEST(message.result.succeeded());
-  BOOST_TEST((message.payload == payload));
+  BOOST_TEST(same_bytes(message.payload, payload));
 }
 
 BOOST_AUTO_TEST_CASE(headers_may_be_empty_or_as_long_as_allowed) {
@@ -130,10 +130,10 @@ BOOST_AUTO_TEST_CASE(many_messages_both_ways_keep_the_order_of_their_headers) {
       [&] { return sent == 2 * count && pair.left_mail.complete() == count && pair.right_mail.complete() == count; }));
   for (std::size_t i = 0; i < count; ++i) {
     const auto header = std::as_bytes(std::span(&i, 1));
-    BOOST_TEST(std::ranges::equal(pair.right_mail.messages[i]->header, header));
-    BOOST_TEST((pair.right_mail.messages[i]->payload == payloads[i]));
-    BOOST_TEST(std::ranges::equal(pair.left_mail.messages[i]->header, header));
-    BOOST_TEST((pair.left_mail.messages[i]->payload == payloads[count - 1 - i]));
+    BOOST_TEST(same_bytes(pair.right_mail.messages[i]->header, header));
+    BOOST_TEST(same_bytes(pair.right_mail.messages[i]->payload, payloads[i]));
+    BOOST_TEST(same_bytes(pair.left_mail.messages[i]->header, header));
+    BOOST_TEST(same_bytes(pair.left_mail.messages[i]->payload, payloads[count - 1 - i]));
   }
 }
 
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_payload_is_gathered_from_ranges_and_scattered_into_others
     gathered.insert(gathered.end(), range.address, range.address + range.bytes);
     std::ranges::fill(range.span(), std::byte{0});
   }
-  BOOST_TEST((gathered == expected));
+  BOOST_TEST(same_bytes(gathered, expected));
   BOOST_TEST((place == untouched));  // bytes between the ranges are unchanged
   const std::vector<transport::ConstMemory> too_many(most + 1);
   BOOST_CHECK_THROW(pair.to_right->send({}, too_many, {}), Error);
@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(handlers_and_completions_may_post) {
   Result sent;
   send(*pair.to_right, text("question"), payload, sent.completion());
   BOOST_REQUIRE(pair.until([&] { return sent.done && answered.done && pair.left_mail.complete() == 1; }));
-  BOOST_TEST((pair.left_mail.messages.front()->payload == payload));
+  BOOST_TEST(same_bytes(pair.left_mail.messages.front()->payload, payload));
 }
 
 BOOST_AUTO_TEST_CASE(a_fabric_can_talk_to_itself) {
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(a_fabric_can_talk_to_itself) {
   Result sent;
   send(*endpoint, text("me"), payload, sent.completion());
   BOOST_REQUIRE(run_until([&] { fabric->progress(); }, [&] { return sent.done && mail.complete() == 1; }, 10s));
-  BOOST_TEST((mail.messages.front()->payload == payload));
+  BOOST_TEST(same_bytes(mail.messages.front()->payload, payload));
 }
 
 BOOST_AUTO_TEST_CASE(a_handler_that_throws_loses_its_own_message_only) {

@@ -68,7 +68,7 @@ BOOST_DATA_TEST_CASE(a_region_is_exported_and_imported, boost::unit_test::data::
   const auto remote = import_region(*pair.to_left, *region, size);
   const auto mapped = remote->mapped().span();
   BOOST_TEST(mapped.size() == (pair.to_left->path({}).map ? size : 0));
-  BOOST_TEST(std::ranges::equal(mapped, std::span(content).first(mapped.size())));
+  BOOST_TEST(same_bytes(mapped, std::span(content).first(mapped.size())));
   if (!mapped.empty()) {
     region->memory().span().front() = ~region->memory().span().front();
     BOOST_TEST((mapped.front() == region->memory().span().front()));  // the memory itself, not a copy
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(a_mapping_outlives_its_region) {
   if (has_no_keys(pair, *region)) return;
   const auto remote = import_region(*pair.to_left, *region, content.size());
   region.reset();
-  if (pair.to_left->path({}).map) BOOST_TEST(std::ranges::equal(remote->mapped().span(), content));
+  if (pair.to_left->path({}).map) BOOST_TEST(same_bytes(remote->mapped().span(), content));
 }
 
 BOOST_AUTO_TEST_CASE(one_sided_reads_complete_in_progress) {
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(one_sided_reads_complete_in_progress) {
   read(*pair.to_left, *remote, 777, into, result.completion());
   BOOST_TEST(!result.done);
   BOOST_REQUIRE(pair.until([&] { return result.done; }));
-  BOOST_TEST(std::ranges::equal(into, std::span(content).subspan(777, 5000)));
+  BOOST_TEST(same_bytes(into, std::span(content).subspan(777, 5000)));
   BOOST_CHECK_THROW(read(*pair.to_left, *remote, content.size() - 1, into, {}), Error);
   BOOST_CHECK_THROW(read(*pair.to_left, *remote, ~0ULL, into, {}), Error);
 }
@@ -155,7 +155,7 @@ BOOST_DATA_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there, boost::un
   });
   ranges.clear();  // the call has copied the list
   BOOST_REQUIRE(pair.until([&] { return completions > 0; }));
-  BOOST_TEST((into == expected));
+  BOOST_TEST(same_bytes(into, expected));
   run_until([&] { pair.step(); }, [] { return false; }, 50ms);
   BOOST_TEST(completions == 1);
   Bytes byte(1);
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(memory_that_the_caller_has_is_reached_until_it_is_withdrawn
   read(*pair.to_left, *remote, 290'001, into, first.completion());
   BOOST_REQUIRE(pair.until([&] { return first.done; }));
   BOOST_TEST(first.succeeded());
-  BOOST_TEST(std::ranges::equal(into, std::span(memory).last(10'000)));
+  BOOST_TEST(same_bytes(into, std::span(memory).last(10'000)));
   region.reset();
   std::ranges::fill(into, std::byte{0});
   Result late;

@@ -14,6 +14,7 @@
 
 #include "memory/each_kernel.hpp"
 #include "memory/stream.hpp"
+#include "support/bytes.hpp"
 #include "support/refused.hpp"
 
 BOOST_AUTO_TEST_SUITE(kernel_choice)
@@ -205,7 +206,7 @@ BOOST_AUTO_TEST_CASE(a_small_copy_does_not_measure) {
   for (int i = 0; i < 20 * samples[0]; ++i) copy(choice, target.data(), source.data(), slice - 1);
   BOOST_TEST(copied_by_second == 0u);
   BOOST_TEST(choice.made(long_runs) == nullptr);
-  BOOST_TEST((std::equal(target.begin(), target.end() - 1, source.begin())));
+  BOOST_TEST(same_bytes(std::span(target).first(slice - 1), std::span(source).first(slice - 1)));
 }
 
 BOOST_AUTO_TEST_CASE(slices_of_a_large_copy_try_each_kernel) {
@@ -215,7 +216,7 @@ BOOST_AUTO_TEST_CASE(slices_of_a_large_copy_try_each_kernel) {
   std::vector<std::byte> target(source.size());
   copied_by_first = copied_by_second = 0;
   copy(choice, target.data(), source.data(), source.size());
-  BOOST_TEST((target == source));
+  BOOST_TEST(same_bytes(target, source));
   BOOST_REQUIRE(choice.made(long_runs) != nullptr);
   BOOST_TEST(copied_by_first >= (slice - 64) * samples[0]);
   BOOST_TEST(copied_by_second >= 2 * (slice - 64) * samples[0]);
@@ -231,7 +232,7 @@ BOOST_AUTO_TEST_CASE(a_slice_that_touches_pages_first_is_no_sample) {
   auto* const target = static_cast<std::byte*>(pages);
   copy(choice, target, source.data(), size);
   BOOST_TEST(choice.made(long_runs) == nullptr);
-  BOOST_TEST((std::equal(source.begin(), source.end(), target)));
+  BOOST_TEST(same_bytes(source, std::span(target, size)));
   copy(choice, target, source.data(), size);
   BOOST_TEST(choice.made(long_runs) != nullptr);
   ::munmap(pages, size);
@@ -254,7 +255,7 @@ BOOST_AUTO_TEST_CASE(several_threads_choose_together_and_copy_every_byte) {
           if (round >= rounds && choice.made(long_runs) != nullptr) break;
           std::fill(target.begin(), target.end(), std::byte{0});
           copy(choice, target.data() + thread, source.data(), source.size() - thread);
-          if (!std::equal(target.begin() + static_cast<std::ptrdiff_t>(thread), target.end(), source.begin())) ++wrong;
+          if (!same_bytes(std::span(target).subspan(thread), std::span(source).first(source.size() - thread))) ++wrong;
         }
         chosen[thread] = choice.made(long_runs);
       });

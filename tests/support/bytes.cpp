@@ -58,6 +58,10 @@ bool has_pattern(std::span<const std::byte> bytes, std::uint8_t seed) {
   return true;
 }
 
+bool same_bytes(std::span<const std::byte> one, std::span<const std::byte> other) {
+  return one.size() == other.size() && (one.empty() || std::memcmp(one.data(), other.data(), one.size()) == 0);
+}
+
 bool all_are(std::span<const std::byte> bytes, std::byte value) {
   return bytes.empty() ||
          (bytes.front() == value && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);

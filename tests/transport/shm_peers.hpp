@@ -79,7 +79,7 @@ inline void send_order(int socket, std::string_view order) {
 /// Fails unless the reader can read everything that serve() has published.
 inline void require_all(Reader& reader, bool attach) {
   const auto arena = reader.endpoint->import_region(reader.arena_key.key(), region_bytes);
-  require(std::ranges::equal(arena->mapped().span(), pattern(region_bytes, 5)), "other bytes in the arena");
+  require(same_bytes(arena->mapped().span(), pattern(region_bytes, 5)), "other bytes in the arena");
   const transport::Path path = reader.endpoint->path({});
   require(path.read == attach, attach ? "no attach: " + path.why_not : "attach works");
   if (!attach) return;
@@ -87,7 +87,7 @@ inline void require_all(Reader& reader, bool attach) {
   Bytes into(adopted_bytes);
   const transport::Outcome outcome = reader.read_all(*adopted, into);
   require(!outcome, outcome ? outcome->message : "");
-  require(into == pattern(adopted_bytes, 6), "other bytes in adopted memory");
+  require(same_bytes(into, pattern(adopted_bytes, 6)), "other bytes in adopted memory");
 }
 
 }  // namespace shardwire::test

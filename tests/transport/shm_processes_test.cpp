@@ -97,10 +97,10 @@ BOOST_AUTO_TEST_CASE(two_processes_read_arenas_and_adopted_memory_until_it_is_wi
   const auto adopted = reader.endpoint->import_region(reader.adopted_key.key(), adopted_bytes);
   Bytes all(region_bytes);
   BOOST_TEST(!reader.read_all(*arena, all));
-  BOOST_TEST((all == pattern(region_bytes, 5)));
+  BOOST_TEST(same_bytes(all, pattern(region_bytes, 5)));
   Bytes into(adopted_bytes);
   BOOST_TEST(!reader.read_all(*adopted, into));
-  BOOST_TEST((into == pattern(adopted_bytes, 6)));
+  BOOST_TEST(same_bytes(into, pattern(adopted_bytes, 6)));
   send_order(owner.socket(), "withdraw");
   Bytes late(adopted_bytes);
   const Outcome outcome = reader.read_all(*adopted, late);
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(adopted_memory_of_a_dead_process_fails_and_its_arena_stays)
   BOOST_REQUIRE(outcome.has_value());
   BOOST_TEST((outcome->code == ErrorCode::peer_lost), outcome->message);
   BOOST_TEST(run_until([&] { reader.fabric->progress(); }, [&] { return reader.endpoint->failed(); }, 5s));
-  BOOST_TEST(std::ranges::equal(arena->mapped().span(), pattern(region_bytes, 5)));
+  BOOST_TEST(same_bytes(arena->mapped().span(), pattern(region_bytes, 5)));
 }
 
 // A child that a peer has forked keeps none of the peer's connections open.
