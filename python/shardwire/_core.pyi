@@ -142,6 +142,11 @@ class Catalog:
         Adds a value; on the wanting side, requests it. Use an empty fqn for values of the whole job.
         """
 
+    def add_values(self, fqns: Sequence[str], state: str, value: shardwire._types.Value) -> None:
+        """
+        As add_value() with one value for each name: the fast way for options that many parameters share.
+        """
+
     def set_value(self, fqn: str, state: str, value: shardwire._types.Value) -> None:
         """Replaces a value."""
 

@@ -101,6 +101,17 @@ void bind_catalog(nb::module_& module) {
           nb::sig("def add_value(self, fqn: str, state: str, value: shardwire._types.Value = None, *, absent: "
                   "shardwire._types.Absent = 'error', agree: shardwire._types.Agree = 'authoritative') -> None"))
       .def(
+          "add_values",
+          [](PyCatalog& self, std::vector<std::string> fqns, const std::string& state, const nb::object& value) {
+            const Value same = value_from(value);
+            for (std::string& fqn : fqns) self.catalog.add_value({std::move(fqn), state}, same);
+          },
+          nb::arg("fqns"), nb::arg("state"), nb::arg("value").none(),
+          "As add_value() with one value for each name: the fast way for options that many parameters share.",
+          nb::sig(
+              "def add_values(self, fqns: collections.abc.Sequence[str], state: str, value: shardwire._types.Value) -> "
+              "None"))
+      .def(
           "set_value",
           [](PyCatalog& self, std::string fqn, std::string state, const nb::object& value) {
             self.catalog.set_value({std::move(fqn), std::move(state)}, value_from(value));

@@ -170,11 +170,14 @@ class ModelCatalog:
 
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""
+        added: dict[tuple[str, int], tuple[Any, list[str]]] = {}  # options of a group are one object, under each of its parameters
         for key, value in values.items():
             if key not in self._published:
-                self.catalog.add_value(key.fqn, key.state, value)
+                added.setdefault((key.state, id(value)), (value, []))[1].append(key.fqn)
             elif self._published[key] != value:
                 self.catalog.set_value(key.fqn, key.state, value)
+        for (state, _), (value, fqns) in added.items():
+            self.catalog.add_values(fqns, state, value)
         self._published = values
 
 

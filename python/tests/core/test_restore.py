@@ -214,6 +214,22 @@ def test_a_value_that_contains_itself_is_refused():
         sw.Catalog(0, 1).add_value("", "value", value)
 
 
+def test_one_value_is_added_under_many_names(job):
+    [session] = job(1)
+    held, wanted = sw.Catalog(0, 1), sw.Catalog(0, 1)
+    held.add_values(["a", "b"], "options", {"lr": 0.1})
+    for name in "ab":
+        wanted.add_value(name, "options")
+    with session.publish(held):
+        restore = session.restore(wanted, deadline=20)
+        restore.wait()
+        assert restore.values() == {("a", "options"): {"lr": 0.1}, ("b", "options"): {"lr": 0.1}}
+    with pytest.raises(sw.InvalidArgument, match="b:options"):
+        held.add_values(["c", "b"], "options", None)
+    with pytest.raises(TypeError):
+        held.add_values([1], "options", None)
+
+
 def test_memory_stays_alive_until_the_publication_has_ended(job):
     members = job(1)
     held = sw.Catalog(0, 1)
