@@ -7,7 +7,7 @@ exec </dev/null
 passed=0 failed=0 skipped=0
 failures=() left_out=() unstable=() minutes=()
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$launchers_output"' EXIT
 state=${XDG_CACHE_HOME:-$HOME/.cache}/shardwire-ci
 
 started() { printf '\n== %s (%(%H:%M:%S)T)\n' "$1" -1; }
@@ -233,7 +233,19 @@ suite() {
   cases 'whole suite, gcc release' release_tests
   [[ -z $everything ]] || cases 'the rest of the suite' run_tests build '^full/'
 }
-launchers() { cases 'launchers' once_more launchers tests/launchers/check build; }
+# Launchers mostly wait, so they may run beside another section: begin_launchers before it, and launchers after it counts them.
+launchers_run='' launchers_output=$(mktemp)
+begin_launchers() {
+  once_more launchers tests/launchers/check build >"$launchers_output" 2>&1 &
+  launchers_run=$!
+}
+told() { cat "$2" && return "$1"; }
+launchers() {
+  local status=0
+  [[ -n $launchers_run ]] || begin_launchers
+  wait "$launchers_run" || status=$?
+  cases 'launchers' told "$status" "$launchers_output"
+}
 # With the library of the suite.
 package() { cases 'Python package' python/check --library build build-ci-python; }
 # With a library of its own, and tests of other frameworks.
