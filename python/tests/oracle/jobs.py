@@ -95,8 +95,8 @@ def _order(draw: st.DrawFn, wrapper: str, mesh: tuple[int, ...]) -> tuple[int, .
 def _spec(draw: st.DrawFn, wrapper: str, optimizer: str, net: tuple[tuple[str, Any], ...], dtype: torch.dtype) -> Spec:
     mesh = draw(st.sampled_from(_MESHES.get(wrapper, [(2,), (3,), (4,)])))
     ranks = _order(draw, wrapper, mesh)
-    # A flat parameter is frozen as a whole.
-    orig = wrapper not in _FSDP1 or "frozen" in dict(net) or draw(st.booleans())
+    # A flat parameter is frozen as a whole, and torch gathers the states of flat parameters from rank 0 of the job.
+    orig = wrapper not in _FSDP1 or "frozen" in dict(net) or 0 not in ranks or draw(st.booleans())
     strategy = "FULL_SHARD"
     if wrapper in _FSDP1:
         strategy = "HYBRID_SHARD" if wrapper == "hybrid" else draw(st.sampled_from(["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"]))

@@ -70,15 +70,22 @@ def test_kept_jobs(pool: Pool, name: str) -> None:
 
 def test_drawn_jobs(pool: Pool) -> None:
     counts: collections.Counter[str] = collections.Counter()
+    wrong: list[str] = []
 
     # Without looking for a smaller job: that is hardly simpler, and takes as long.
     @hypothesis.settings(max_examples=int(EXAMPLES or 8), derandomize=EXAMPLES is None, deadline=None, database=None, print_blob=False,
                          phases=[hypothesis.Phase.generate], suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(jobs.jobs())
     def check(job: Job) -> None:
-        found = _outcome(pool, job, f"job {counts.total()}")
+        try:
+            found = _outcome(pool, job, f"job {counts.total()}")
+        except AssertionError as error:
+            found = "wrong"
+            wrong.append(f"{job!r}\n{error}")
+            print(wrong[-1], flush=True)
         counts[re.sub(r"\d+", "#", found)[:100]] += 1
 
     (hypothesis.seed(int(SEED))(check) if SEED else check)()
     print(*counts.most_common(), sep="\n")
+    assert not wrong, "\n".join(wrong)
     assert counts["equal"] + counts["equal to both"] > counts.total() * 0.6  # else it shows little
