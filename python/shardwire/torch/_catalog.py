@@ -103,7 +103,8 @@ class ModelCatalog:
                     self._add_state(one, name, value)
             for parameter in self.parameters:
                 self._alias(parameter.fqn, parameter.aliases)
-        self._modules = extra_states(parts.modules)
+        self.modules = parts.modules
+        self._with_extra = extra_states(parts.modules)
         self.places = Places([module for _, module in parts.modules], optimizers, self.parameters, self._sources)
 
     def record_event(self) -> None:
@@ -118,7 +119,7 @@ class ModelCatalog:
 
     def extra_states(self) -> list[tuple[TensorKey, nn.Module]]:
         """Modules with state beside tensors."""
-        return [(TensorKey(fqn, EXTRA), module) for fqn, module in self._modules]
+        return [(TensorKey(fqn, EXTRA), module) for fqn, module in self._with_extra]
 
     def _alias(self, fqn: str, aliases: Sequence[str]) -> None:
         for alias in aliases:

@@ -43,7 +43,7 @@ _WRAPPED = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
 _WRAPPERS: list[Callable[[Iterable[nn.Module], Ranks], dict[tuple[int, str], Wrapped]]] = [_fsdp1.parameters, _fsdp2.parameters]
 
 
-def _is_wrapped(parent: nn.Module, name: str) -> bool:
+def is_wrapped(parent: nn.Module, name: str) -> bool:
     return name in _WRAPPED or name == "module" and isinstance(
         parent, (nn.parallel.DistributedDataParallel, nn.DataParallel))
 
@@ -55,7 +55,7 @@ def modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
         prefix, module = left.pop()
         found.append((prefix, module))
         if module._modules:
-            left.extend((prefix if _is_wrapped(module, name) else f"{prefix}{name}.", child)
+            left.extend((prefix if is_wrapped(module, name) else f"{prefix}{name}.", child)
                         for name, child in reversed(module._modules.items()) if child is not None)
     return found
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 from typing import Any, Iterator, Mapping, Sequence, Union
@@ -139,6 +140,31 @@ def groups_differ(first: str, second: str, known: Mapping[str, Any], received: M
     """Error for two parameters of one group that received different options."""
     differ = sorted(name for name in known.keys() | received.keys() if known.get(name) != received.get(name))
     return LayoutMismatch(f"{first} and {second} are in one group, but their sources differ in {', '.join(differ)}")
+
+
+def require_loadable(optimizer: torch.optim.Optimizer, states: Sequence[tuple[dict[str, Any], str, Any]],
+                     groups: Sequence[tuple[dict[str, Any], dict[str, Any]]], others: Mapping[str, Any]) -> None:
+    """Has a copy of the optimizer try what its states, groups and other entries will be. Raises LayoutMismatch if it refuses them.
+
+    The copy shares the tensors, whose elements have not arrived yet.
+    """
+    tried: dict[Any, Any] = collections.defaultdict(dict)
+    tried.update((key, dict(kept) if isinstance(kept, dict) else kept) for key, kept in optimizer.state.items()
+                 if isinstance(key, torch.Tensor))
+    copies = {id(optimizer.state[key]): kept for key, kept in tried.items()}
+    for state, name, value in states:
+        copies.get(id(state), {})[name] = value
+    received = {id(group): dict(chosen) for group, chosen in groups}
+    tried.update(others)
+    copy = object.__new__(type(optimizer))
+    copy.__dict__.update(optimizer.__dict__)
+    try:
+        copy.__setstate__({"state": tried, "param_groups": [
+            {**{name: group[name] for name in _NUMBERS if name in group}, **received.get(id(group), dict(options(group)))}
+            for group in optimizer.param_groups]})
+    except Exception as error:
+        raise LayoutMismatch(f"{type(optimizer).__name__}.__setstate__() refuses the state and options that the sources have: "
+                             f"{type(error).__name__}: {error}") from error
 
 
 def loaded(optimizer: torch.optim.Optimizer) -> None:

@@ -22,11 +22,12 @@ from ._catalog import GROUP, PARAM, Absences, Catalogs, ModelCatalog, Parts, par
 from ._dtensor import is_dtensor, local_tensor
 from ._dtypes import dtype_of, name_of
 from ._extra import received_extra, request_extra
+from ._hooks import is_of_hooks, load_optimizer, loader
 from ._layouts import Local, Ranks
 from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
 from ._model import Memories, add_tensor, reshard
 from ._moving import RestoreResult, move
-from ._optimizers import Optimized, empty_groups, entry_of, groups_differ, loaded, options, step_device, tie_of
+from ._optimizers import Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, step_device, tie_of
 from ._values import from_value, put
 
 
@@ -133,11 +134,10 @@ def _states_of_sources(found: Sequence[Optimized], published: Published, policy:
         if not known:
             _drop_other_states(found, published, policy)
             _create_missing_states(found, published)
-        yield
-        if not known:
             for one in found:
                 if not one.state:
                     one.optimizer.state.pop(one.parameter.key, None)
+        yield
     except BaseException:
         for one, there in before:
             if there:
@@ -231,6 +231,9 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
         if entry[0] >= len(optimizers):
             raise LayoutMismatch(f"the sources' optimizer {entry[0]} keeps '{entry[1]}' in its state; here is no such optimizer")
         wanted.catalog.add_value(key.fqn, key.state)
+    for key in published:
+        if key.fqn == "" and is_of_hooks(key.state):
+            wanted.catalog.add_value("", key.state)
     for name, _ in empty_groups(optimizers):
         if TensorKey("", name) in published:
             wanted.catalog.add_value("", name, agree="any")
@@ -246,7 +249,9 @@ class _Values:
     shared: list[tuple[torch.Tensor, torch.Tensor]]
     entries: list[tuple[torch.optim.Optimizer, dict[str, Any]]]
     """Of each optimizer what it keeps of no parameter: these and no others."""
-    modules: list[tuple[nn.Module, Any]]
+    others: dict[str, Any]
+    """What hooks and methods of the sources made of their state dicts."""
+    load_model: Callable[[], object]
     extra: dict[str, Any]
 
     def apply(self) -> None:
@@ -269,15 +274,15 @@ class _Values:
                 group[option] = placed(value, group.get(option))
         for tensor, received in self.shared:
             tensor.copy_(received)
-        for optimizer, received_entries in self.entries:
+        for number, (optimizer, received_entries) in enumerate(self.entries):
             kept: dict[Any, Any] = optimizer.state
             for key in [key for key in kept if not isinstance(key, torch.Tensor) and key not in received_entries]:
                 del kept[key]
             for key, value in received_entries.items():
                 kept[key] = placed(value, kept.get(key))
-            loaded(optimizer)
-        for module, state in self.modules:
-            module.set_extra_state(state)
+            if not load_optimizer(number, optimizer, self.others):
+                loaded(optimizer)
+        self.load_model()
 
 
 def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], moving: Restore) -> _Values:
@@ -314,9 +319,13 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
         entry = entry_of(key.state) if key.fqn == "" else None
         if entry is not None and kept:
             kept[entry[0]][1][entry[1]] = from_value(value)
-    modules = [(module, from_value(values[key])) for key, module in wanted.extra_states() if key in values]
-    return _Values(states, groups, [(state, received) for _, state, received in first.values()], kept, modules,
-                   received_extra(values))
+    tried = [(state, name, with_tensors(name, value, tensors_in(name, state.get(name)))) for state, name, value in states]
+    for number, optimizer in enumerate(optimizers if groups else ()):
+        require_loadable(optimizer, tried, groups, kept[number][1])
+    extra_states = {key.fqn: (module, from_value(values[key])) for key, module in wanted.extra_states() if key in values}
+    others = {key.state: from_value(value) for key, value in values.items() if key.fqn == "" and is_of_hooks(key.state)}
+    return _Values(states, groups, [(state, received) for _, state, received in first.values()], kept, others,
+                   loader(wanted.modules, others, extra_states), received_extra(values))
 
 
 def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Published, policy: Absences,

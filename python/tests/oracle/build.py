@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator
 import torch
 from torch import nn
 
+import hooks
 from recipe import Common, Made, Optimizer, Side
 
 
@@ -193,11 +194,14 @@ def default_dtype(name: str) -> Iterator[None]:
 def _model(side: Side) -> tuple[nn.Module, dict[int, torch.Tensor]]:
     modules: list[nn.Module] = []
     for number, one in enumerate(side.modules):
-        module = modules[one.shares] if one.shares is not None else Part() if one.extra else nn.Module()
+        kind = next((hooks.CLASSES[name] for name in one.hooks if name in hooks.CLASSES), Part if one.extra else nn.Module)
+        module = modules[one.shares] if one.shares is not None else kind()
         if one.extra:
             module.kept = value_of(one.extra[0], side.number, {})
         if number:
             modules[one.parent].add_module(f"m{number}", module)
+        for name in one.hooks:
+            hooks.MODULES[name](module)
         modules.append(module)
     tensors: dict[int, torch.Tensor] = {}
     for number, slot in enumerate(side.slots):
@@ -238,21 +242,26 @@ def _groups(side: Side, one: Optimizer, slots: dict[int, torch.Tensor], late: bo
             for group in one.groups if group.late == late]
 
 
+def _trained(side: Side, model: nn.Module, slots: dict[int, torch.Tensor]) -> Built:
+    built = Built(side, model, slots, [OPTIMIZERS[one.kind](_groups(side, one, slots, False)) for one in side.optimizers])
+    for number, active in enumerate(side.steps or ((),)):
+        if active:
+            built.step(active, side.number * 3 + number)
+        if number == 0:
+            for one, optimizer in zip(side.optimizers, built.optimizers):
+                for group in _groups(side, one, slots, True):
+                    optimizer.add_param_group(group)
+    for one, optimizer in zip(side.optimizers, built.optimizers):
+        common: dict[Common, torch.Tensor] = {}
+        for slot, name, value in one.entries:
+            optimizer.state[slots[slot]][name] = value_of(value, side.number, common)
+        for key, value in one.unowned:
+            optimizer.state[key] = value_of(value, side.number, common)  # type: ignore[index]
+        for name in one.hooks:
+            hooks.OPTIMIZERS[name](optimizer)
+    return built
+
+
 def build(side: Side) -> Built:
     with default_dtype(side.default_dtype):
-        model, slots = _model(side)
-        built = Built(side, model, slots, [OPTIMIZERS[one.kind](_groups(side, one, slots, False)) for one in side.optimizers])
-        for number, active in enumerate(side.steps or ((),)):
-            if active:
-                built.step(active, side.number * 3 + number)
-            if number == 0:
-                for one, optimizer in zip(side.optimizers, built.optimizers):
-                    for group in _groups(side, one, slots, True):
-                        optimizer.add_param_group(group)
-        for one, optimizer in zip(side.optimizers, built.optimizers):
-            common: dict[Common, torch.Tensor] = {}
-            for slot, name, value in one.entries:
-                optimizer.state[slots[slot]][name] = value_of(value, side.number, common)
-            for key, value in one.unowned:
-                optimizer.state[key] = value_of(value, side.number, common)  # type: ignore[index]
-    return built
+        return _trained(side, *_model(side))

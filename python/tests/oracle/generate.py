@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import build
+import hooks
 from recipe import Common, Group, Made, Module, Optimizer, Recipe, Side, Slot
 
 SHAPES: list[tuple[int, ...]] = [(2, 3), (4,), (1,), (), (3, 1, 2), (0, 3), (1, 1)]
@@ -21,6 +22,8 @@ def _rarely(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
 
 
 _yes_rarely = _rarely(False, True)
+_hooks_of_modules = _rarely((), *((name,) for name in hooks.MODULES), ("rename", "flush"), ("format", "double and halve"))
+_hooks_of_optimizers = _rarely((), *((name,) for name in hooks.OPTIMIZERS), ("mine", "mark after"))
 
 
 def _values(dtypes: tuple[str, ...] = ("float32",)) -> st.SearchStrategy[Any]:
@@ -35,8 +38,9 @@ def _values(dtypes: tuple[str, ...] = ("float32",)) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def _modules(draw: st.DrawFn) -> tuple[Module, ...]:
-    modules = [Module(extra=draw(_rarely((), (None,), ({"seen": Made((3,))},))))]
+def _modules(draw: st.DrawFn, hooked: bool) -> tuple[Module, ...]:
+    names = _hooks_of_modules if hooked else st.just(())
+    modules = [Module(extra=draw(_rarely((), (None,), ({"seen": Made((3,))},))), hooks=draw(names))]
     for number in range(1, draw(st.sampled_from([2, 2, 3, 4]))):
         # Modules are shared if they have no children, so that none is below itself.
         alone = [other for other in range(1, number) if modules[other].shares is None and all(one.parent != other for one in modules)]
@@ -44,7 +48,8 @@ def _modules(draw: st.DrawFn) -> tuple[Module, ...]:
         shared = {one.shares for one in modules}
         parents = [other for other in range(number) if modules[other].shares is None and other not in shared and other != shares]
         extra = draw(_rarely((), ([1.5, 2],), (Made((2,), "float64"),), ({"peaks": Made((3,)), "names": ("a", "b")},)))
-        modules.append(Module(draw(st.sampled_from(parents)), shares, () if shares is not None else extra))
+        modules.append(Module(draw(st.sampled_from(parents)), shares, () if shares is not None else extra,
+                              () if shares is not None else draw(names)))
     return tuple(modules)
 
 
@@ -77,7 +82,7 @@ def _optimized(slots: tuple[Slot, ...]) -> list[int]:
 
 
 @st.composite
-def _optimizers(draw: st.DrawFn, slots: tuple[Slot, ...]) -> tuple[Optimizer, ...]:
+def _optimizers(draw: st.DrawFn, slots: tuple[Slot, ...], hooked: bool) -> tuple[Optimizer, ...]:
     left = [slot for slot in _optimized(slots) if not draw(_rarely(slots[slot].frozen, not slots[slot].frozen))]
     made = []
     for last in ([True] if draw(_rarely(True, False)) else [False, True]):
@@ -97,7 +102,7 @@ def _optimizers(draw: st.DrawFn, slots: tuple[Slot, ...]) -> tuple[Optimizer, ..
         # Adagrad takes the first entry of a state that it loads for that of a parameter.
         unowned = tuple(draw(st.dictionaries(st.sampled_from(["clock", "step", "a/b"]), _values(), max_size=2)).items()
                         ) if draw(_yes_rarely) and kind != "Adagrad" else ()
-        made.append(Optimizer(kind, groups, entries, unowned))
+        made.append(Optimizer(kind, groups, entries, unowned, draw(_hooks_of_optimizers) if hooked else ()))
     return tuple(made)
 
 
@@ -136,16 +141,18 @@ def _target(draw: st.DrawFn, source: Side) -> Side:
         entries = draw(_rarely(one.entries, (), *others, *stale))
         stale_ones = (("stale", {"a": 1}),) if one.kind != "Adagrad" else ()
         unowned = draw(_rarely(one.unowned, (), stale_ones, tuple((key, Made((2,))) for key, _ in one.unowned)))
-        optimizers.append(Optimizer(one.kind, groups, entries, unowned))
+        optimizers.append(Optimizer(one.kind, groups, entries, unowned, draw(_rarely(one.hooks, ()))))
     modules = tuple(dataclasses.replace(module, extra=(draw(st.sampled_from([[], None])),) if draw(st.booleans()) else module.extra)
                     if module.extra else module for module in source.modules)
+    modules = tuple(dataclasses.replace(module, hooks=draw(_rarely(module.hooks, ()))) for module in modules)
     steps = () if draw(st.booleans()) else draw(_steps(tuple(slots), 2))
     return Side(modules, tuple(slots), tuple(optimizers), steps, 17, draw(_rarely(source.default_dtype, "float32")))
 
 
 @st.composite
 def recipes(draw: st.DrawFn) -> Recipe:
-    modules = draw(_modules())
+    hooked = draw(_rarely(False, True))
+    modules = draw(_modules(hooked))
     slots = draw(_slots(modules))
-    source = Side(modules, slots, draw(_optimizers(slots)), draw(_steps(slots, 3)), 1, draw(_rarely("float32", "float64")))
+    source = Side(modules, slots, draw(_optimizers(slots, hooked)), draw(_steps(slots, 3)), 1, draw(_rarely("float32", "float64")))
     return Recipe(source, draw(_target(source)), draw(_rarely("", "meta", "float64")))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from recipe import Common, Group, Made, Optimizer, Recipe, Side, Slot
+from recipe import Common, Group, Made, Module, Optimizer, Recipe, Side, Slot
 
 
 def _side(number: int, *optimizers: Optimizer, slots: tuple[Slot, ...] = (Slot(), Slot()), **others: Any) -> Side:
@@ -27,6 +27,16 @@ _KEEPING = Optimizer("Keeping", (Group((0, 1)),))
 _TIED = (Slot(), Slot(tie=("data", 0)))
 _BUFFERS = (Slot(), Slot(), Slot(kind="buffer"), Slot(kind="buffer"))
 _RATES = Optimizer("Adam with a tensor for its rate", (Group((0,)), Group((1,))))
+
+def _hooked(name: str, loaded_by: str | None = None) -> Recipe:
+    """Slots 0 and 1 are the model's, which has the hooks."""
+    return Recipe(*(_side(number, _sgd(), modules=(Module(hooks=(hooks,) if hooks else ()), Module(hooks=(hooks,) if hooks else ())))
+                    for number, hooks in ((1, name), (2, name if loaded_by is None else loaded_by))))
+
+
+def _hooked_optimizer(name: str) -> Recipe:
+    return Recipe(*(_side(number, dataclasses.replace(_KEEPING, hooks=(name,)), steps=((0, 1),)) for number in (1, 2)))
+
 
 KEPT: dict[str, tuple[str, Recipe]] = {
     "options of a group without parameters": ("equal", Recipe(_side(1, _EMPTY), _side(2, Optimizer("SGD", (Group((0, 1)), Group()))))),
@@ -62,4 +72,21 @@ KEPT: dict[str, tuple[str, Recipe]] = {
         _side(1, _sgd(), slots=(*_BUFFERS[:3], Slot(kind="buffer", tie=("attribute", 2)))), _side(2, _sgd(), slots=_BUFFERS))),
     "a parameter that the sources never stepped": (
         "equal", Recipe(_side(1, _ADAM, steps=((0,),)), _side(2, _ADAM, steps=((0, 1), (0, 1))))),
+    "names that hooks change and change back": ("equal", _hooked("rename")),
+    "values that hooks change and change back": ("equal", _hooked("double and halve")),
+    "values that hooks change": ("equal", _hooked("double and halve", "")),
+    "loaded values that a hook changes": ("equal", _hooked("double in place")),
+    "two tensors that a hook exchanges": ("equal", _hooked("exchange")),
+    "a key that hooks add, and what they know of it": ("equal", _hooked("format")),
+    "a key of methods of the module": ("equal", _hooked("packing")),
+    "a state dict of the model's own": ("equal", _hooked("whole")),
+    "a hook after the load": ("equal", _hooked("add after")),
+    "a buffer that a hook writes first": ("equal", Recipe(*(
+        _side(number, _sgd(), modules=(Module(hooks=("flush",)),), slots=_BUFFERS) for number in (1, 2)))),
+    "a parameter that a hook leaves out": ("refused", _hooked("drop and fill")),
+    "names that hooks change alone": ("torch refuses (LayoutMismatch here)", _hooked("rename alone")),
+    "a key that hooks of optimizers add": ("equal", _hooked_optimizer("mine")),
+    "a state dict of which hooks of optimizers make another": ("equal", _hooked_optimizer("faster")),
+    "states that a hook takes away before the load": ("equal", _hooked_optimizer("start anew")),
+    "states that a hook takes away": ("refused", _hooked_optimizer("without states")),
 }

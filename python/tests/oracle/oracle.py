@@ -59,6 +59,9 @@ def _by_set(recipe: Recipe) -> Built | None:
     if any(not key.requires_grad for one in (source, target) for optimizer in one.optimizers for group in optimizer.param_groups
            for key in group["params"]):
         return None
+    # get_state_dict() leaves out what hooks of optimizers add.
+    if any("mine" in optimizer.hooks for side in (recipe.source, recipe.target) for optimizer in side.optimizers):
+        return None
     model, optim = copy.deepcopy(get_state_dict(source.model, source.optimizers))
     with exact():
         set_state_dict(target.model, target.optimizers, model_state_dict=model, optim_state_dict=optim)
@@ -75,16 +78,20 @@ def _state(built: Built) -> Picture:
 
 def _by_package(session: sw.Session, recipe: Recipe) -> Built | Exception:
     source, target = build(recipe.source), build(recipe.target)
+    for one in source.optimizers:
+        one.state_dict()  # hooks of which may change it
     theirs, before = _state(source), _state(target)
     name = f"oracle {next(_numbers)}"
     result: Built | sw.Error = target
-    with _context(recipe.context):
+    with _context(recipe.context), exact():
         try:
             with swt.publish(session, source.model, source.optimizers, step=1, name=name):
                 swt.restore_into(session, target.model, target.optimizers, name=name, deadline=20)
         except REFUSALS as error:
             result = error
-        except (KeyError, TypeError) as error:  # of __setstate__() of the optimizer, which load_state_dict() calls too
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:  # of hooks, which load_state_dict() calls too
+            if isinstance(error, sw.Error):
+                raise
             return error
     changed = differences(theirs, _state(source))
     if changed:
@@ -120,7 +127,7 @@ def outcome(session: sw.Session, recipe: Recipe) -> str:
         by_load = _by_load(recipe)
     except Exception:
         return f"torch refuses ({type(by_package).__name__} here)"
-    if isinstance(by_package, (KeyError, TypeError)):
+    if isinstance(by_package, Exception) and not isinstance(by_package, sw.Error):
         raise Wrong(f"{type(by_package).__name__}: {by_package}") from by_package
     if isinstance(by_package, Exception):
         return f"refused: {type(by_package).__name__}: {by_package}"

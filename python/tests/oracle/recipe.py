@@ -47,6 +47,8 @@ class Module:
     """The earlier module that has this further name."""
     extra: tuple[Any, ...] = ()
     """What get_extra_state() gives, if anything."""
+    hooks: tuple[str, ...] = ()
+    """See hooks.MODULES."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,8 @@ class Optimizer:
     """State that it keeps besides: slot, name, value."""
     unowned: tuple[tuple[str, Any], ...] = ()
     """Entries of its state that belong to no parameter."""
+    hooks: tuple[str, ...] = ()
+    """See hooks.OPTIMIZERS."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,6 +99,26 @@ def test_hooks_of_optimizers_run_as_after_a_load(session: sw.Session) -> None:
     assert rates == [0.5] and after.param_groups[0]["decoupled_weight_decay"] is False
 
 
+class Strict(torch.optim.SGD):
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group["momentum"] /= group["divisor"]
+
+
+def test_an_optimizer_that_refuses_its_state_does_so_before_anything_changes(session: sw.Session) -> None:
+    source, target = nn.Linear(3, 3), nn.Linear(3, 3)
+    before, after = (Strict(model.parameters(), lr=lr, momentum=0.5) for model, lr in ((source, 0.5), (target, 0.25)))
+    before.param_groups[0]["divisor"], after.param_groups[0]["divisor"] = 0, 1
+    weight = target.weight.detach().clone()
+    with pytest.raises(sw.LayoutMismatch, match=r"Strict.__setstate__\(\) refuses .*: ZeroDivisionError"):
+        moved(session, (source, before), (target, after))
+    assert torch.equal(target.weight, weight) and after.param_groups[0]["lr"] == 0.25 and after.param_groups[0]["momentum"] == 0.5
+    before.param_groups[0]["divisor"] = 2
+    moved(session, (source, before), (target, after))
+    assert torch.equal(target.weight, source.weight) and after.param_groups[0]["momentum"] == 0.25
+
+
 def test_an_entry_that_is_neither_of_a_parameter_nor_of_text_is_refused_by_name(session: sw.Session) -> None:
     model = nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters())
