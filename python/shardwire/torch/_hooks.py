@@ -144,13 +144,18 @@ def changes(named: Named, state: Mapping[str, Any] | None) -> Iterator[tuple[str
             yield _KEY + name, {}
 
 
+def _changed(received: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What changes() gave, by keys."""
+    return {name[len(_KEY):]: change for name, change in received.items() if name.startswith(_KEY)}
+
+
 def loader(named: Named, received: Mapping[str, Any], extra: Mapping[str, tuple[nn.Module, Any]]) -> Callable[[], object]:
     """What loads the sources' changes and extra states, by key, into a model whose tensors have arrived.
 
     Raises Unsupported if the hooks of the model cannot be given a state dict, LayoutMismatch if the sources' lack a key, and no hook
     here knows why.
     """
-    changed = {name[len(_KEY):]: change for name, change in received.items() if name.startswith(_KEY)}
+    changed = _changed(received)
     if loads(named):
         _require_parameters(named)
     elif not changed:
@@ -177,13 +182,16 @@ def _load_all(named: Named, received: Mapping[str, Any], extra: Mapping[str, Any
     own, root = _tensors(named), named[0][1]
     changing = tuple(prefix for prefix, module in named if _changes_loaded(module))
     overrides = _overrides(root, "load_state_dict")
-    moved = {change["of"] for name, change in received.items() if name.startswith(_KEY) and "of" in change}
+    changed = _changed(received)
+    # What one key overwrites, another may still have to be loaded from.
+    overwritten = {_memory(own[name]) for key, change in changed.items() for name in (key, change.get("of")) if name in own}
+    overwritten |= {_memory(tensor) for name, tensor in own.items() if overrides or name.startswith(changing)}
     copies: dict[Any, torch.Tensor] = {}
     state: Any = collections.OrderedDict()
     for name, tensor in own.items():
         state[name] = tensor.detach()
-        if overrides or name.startswith(changing) or name in moved:
-            memory = _memory(tensor)
+        memory = _memory(tensor)
+        if memory in overwritten:
             state[name] = copies[memory] if memory in copies else copies.setdefault(memory, state[name].clone())
     state.update(extra)
     before = dict(state)
@@ -191,10 +199,10 @@ def _load_all(named: Named, received: Mapping[str, Any], extra: Mapping[str, Any
     for name, change in received.items():
         if name.startswith(_METADATA):
             state._metadata[name[len(_METADATA):-1]] = change
-        elif name.startswith(_KEY):
-            state.pop(name[len(_KEY):], None)
-            if "value" in change or change.get("of") in before:
-                state[name[len(_KEY):]] = change["value"] if "value" in change else before[change["of"]]
+    for key, change in changed.items():
+        state.pop(key, None)
+        if "value" in change or change.get("of") in before:
+            state[key] = change["value"] if "value" in change else before[change["of"]]
     if overrides:
         root.load_state_dict(state)
         return

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable
 
 import torch
@@ -116,12 +117,12 @@ class Whole(nn.Module):
 
 MODULES: dict[str, Callable[[nn.Module], Any]] = {
     "rename": lambda module: (module._register_state_dict_hook(_rename), module.register_load_state_dict_pre_hook(_rename_back)),
-    "rename alone": lambda module: module.register_state_dict_post_hook(_rename),
+    "rename alone": lambda module: module.register_state_dict_post_hook(functools.partial(_rename)),
     "rename back": lambda module: module.register_load_state_dict_pre_hook(_rename_back),
     "double and halve": lambda module: (module._register_state_dict_hook(_double), module.register_load_state_dict_pre_hook(_halve)),
     "double in place": lambda module: module.register_load_state_dict_pre_hook(_double_in_place),
     "drop and fill": lambda module: (module._register_state_dict_hook(_drop), module.register_load_state_dict_pre_hook(_fill)),
-    "drop": lambda module: module.register_state_dict_post_hook(_drop),
+    "drop": lambda module: module.register_state_dict_post_hook(functools.partial(_drop)),
     "format": lambda module: (module._register_state_dict_hook(_add_format), module.register_load_state_dict_pre_hook(_take_format)),
     "exchange": lambda module: module.register_load_state_dict_pre_hook(_exchange),
     "flush": lambda module: module.register_state_dict_pre_hook(_flush),
