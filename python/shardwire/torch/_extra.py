@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
 from .. import Catalog, Error, TensorKey
 from ._values import from_value, to_value
 
-_OF_ALL, _PER_RANK = "extra/", "extra_per_rank/"
+OF_ALL, _PER_RANK = "extra/", "extra_per_rank/"
 # Prefixes of values of the whole job, and of those that each rank has for itself.
 
 
@@ -25,7 +25,7 @@ def extra_values(extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:
     for name, value in (extra or {}).items():
         each = isinstance(value, PerRank)
         try:
-            values[TensorKey("", (_PER_RANK if each else _OF_ALL) + name)] = to_value(value.value if each else value)
+            values[TensorKey("", (_PER_RANK if each else OF_ALL) + name)] = to_value(value.value if each else value)
         except Error as error:
             raise type(error)(f"extra '{name}': {error}") from error.__cause__
     return values
@@ -34,13 +34,14 @@ def extra_values(extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:
 def request_extra(wanted: Catalog, published: Iterable[TensorKey]) -> None:
     """Asks for all extra state that is published."""
     for key in published:
-        if key.fqn == "" and key.state.startswith(_OF_ALL):
+        if key.fqn == "" and key.state.startswith(OF_ALL):
             wanted.add_value("", key.state)
         elif key.fqn == "" and key.state.startswith(_PER_RANK):
             wanted.add_value("", key.state, agree="per_rank", absent="skip")
 
 
-def received_extra(values: Mapping[TensorKey, Any]) -> dict[str, Any]:
+def received_extra(values: Mapping[TensorKey, Any], object_of: Callable[[TensorKey], Any] | None = None) -> dict[str, Any]:
     """Extra state by name, among values that were received."""
-    return {key.state[len(prefix):]: from_value(value) for key, value in values.items() for prefix in (_OF_ALL, _PER_RANK)
+    object_of = object_of or (lambda key: from_value(values[key]))
+    return {key.state[len(prefix):]: object_of(key) for key in values for prefix in (OF_ALL, _PER_RANK)
             if key.fqn == "" and key.state.startswith(prefix)}

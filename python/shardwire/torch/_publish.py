@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
 from .. import Catalog, Error, TensorKey
 from ._catalog import GROUP, Catalogs, ModelCatalog
-from ._extra import extra_values
+from ._extra import OF_ALL, extra_values
 from ._hooks import beside_states, changes, saved
 from ._layouts import Ranks
+from ._lists import tensors_in
 from ._model import modules
 from ._optimizers import empty_groups, entries, entry_name, options, tie_name
+from ._shared import tie_of, ties
 from ._values import to_value
 
 
@@ -39,8 +41,26 @@ def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], sta
             values[key] = to_value(value)
         except Error as error:
             raise type(error)(f"{key.fqn or key.state}: {error}") from error.__cause__
+    for name in (*_ties_in_optimizers(held, optimizers), *ties(kept.items()), *ties(
+            (TensorKey("", OF_ALL + name), value) for name, value in (extra or {}).items())):
+        values[TensorKey("", name)] = None
     values.update(extra_values(extra))
     return values
+
+
+def _ties_in_optimizers(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[str]:
+    for number, optimizer in enumerate(optimizers):
+        mine = [one for one in held.optimized if one.optimizer is optimizer]
+        groups = {id(one.group): (TensorKey(one.parameter.fqn, GROUP), one.group) for one in reversed(mine)}
+        empty = [(TensorKey("", name), group) for name, group in empty_groups(optimizers)
+                 if any(group is one for one in optimizer.param_groups)]
+        yield from ties((key, dict(options(group))) for key, group in (*groups.values(), *empty))
+        names = {one.parameter.fqn for one in mine if not one.parameter.shares_state}
+        yield from ties((*((key, value) for key, value in held.values.items() if key.fqn in names),
+                         *((TensorKey("", entry_name(number, key)), entry) for _, key, entry in entries([optimizer]))),
+                        lambda: [(TensorKey(one.parameter.fqn, name), tensor) for one in reversed(mine)
+                                 for state, kept in reversed(one.state.items())
+                                 for name, tensor in ({state: kept} if isinstance(kept, torch.Tensor) else tensors_in(state, kept)).items()])
 
 
 def catalog_of(catalogs: Catalogs, ranks: Ranks, extra: Mapping[str, Any] | None) -> Catalog:
@@ -52,5 +72,9 @@ def catalog_of(catalogs: Catalogs, ranks: Ranks, extra: Mapping[str, Any] | None
     # Values cannot be taken out of a catalog, so those with other names of values are other catalogs.
     names = (*sorted(extra or {}), *others, *(entry_name(number, key) for number, key, _ in entries(listed)))
     held = catalogs.of(ranks, wanting=False, key=("publish", names))
-    held.set_values(_values(held, listed, state_dict, others, extra))
+    values = _values(held, listed, state_dict, others, extra)
+    tied = tuple(key.state for key in values if tie_of(key.state) is not None)
+    if tied:
+        held = catalogs.of(ranks, wanting=False, key=("publish", (*names, *tied)))
+    held.set_values(values)
     return held.catalog

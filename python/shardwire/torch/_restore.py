@@ -16,6 +16,7 @@ from torch.distributed.tensor.placement_types import Shard as TorchShard
 
 from .. import Catalog, Inventory, LayoutMismatch, Progress, Restore, Session, TensorInfo, TensorKey
 from .._types import Absent, Replicas, Seconds, Verify
+from . import _shared as shared
 from ._absent import absence_of
 from ._awaiting import Deadline, reading
 from ._catalog import GROUP, PARAM, Absences, Catalogs, ModelCatalog, Parts, parts_of, without_collections
@@ -40,6 +41,8 @@ class Published:
         self.aliases = inventory.aliases
         self.ties = dict(tie for tie in (tie_of(key.state) for key in self.values if key.fqn == "") if tie is not None)
         """States that are tensors of others, and these."""
+        self.tied_values = [tie for tie in (shared.tie_of(key.state) for key in self.values if key.fqn == "") if tie is not None]
+        """Tensors in values that are tensors of others, and these."""
         self.states: dict[str, dict[str, TensorInfo]] = {}
         """Tensors by the names of their parameter, then by state."""
         for (fqn, state), info in self.tensors.items():
@@ -249,6 +252,8 @@ class _Values:
     shared: list[tuple[torch.Tensor, torch.Tensor]]
     entries: list[tuple[torch.optim.Optimizer, dict[str, Any]]]
     """Of each optimizer what it keeps of no parameter: these and no others."""
+    tied: set[int]
+    """Ids of tensors at several places, which get no memory that is there."""
     others: dict[str, Any]
     """What hooks and methods of the sources made of their state dicts."""
     load_model: Callable[[], object]
@@ -259,7 +264,7 @@ class _Values:
 
         def placed(value: Any, local: Any) -> Any:
             """In the memory of the local tensor, unless that has received another value already."""
-            if not isinstance(local, torch.Tensor) or not isinstance(value, torch.Tensor):
+            if not isinstance(local, torch.Tensor) or not isinstance(value, torch.Tensor) or id(value) in self.tied:
                 return value
             first = written.setdefault(id(local), value)
             return put(value, local) if first is value or torch.equal(first, value) else value
@@ -285,12 +290,50 @@ class _Values:
         self.load_model()
 
 
-def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], moving: Restore) -> _Values:
+class _Objects:
+    """The objects of received values, in which tensors are one that are one in the sources."""
+
+    def __init__(self, wanted: ModelCatalog, values: Mapping[TensorKey, Any], published: Published) -> None:
+        self._values = values
+        self._objects: dict[TensorKey, Any] = {}
+        self.tied: dict[int, torch.Tensor] = {}
+        if published.tied_values:
+            self._optimized = {name: one for one in wanted.optimized for name in (one.parameter.fqn, *one.parameter.aliases)}
+            self._groups = {id(one.group): one.parameter.fqn for one in reversed(wanted.optimized)}
+        for path, other in published.tied_values:
+            (key, *places), (first, *there) = ((self._here(TensorKey(*names[:2])), *names[2:]) for names in (path, other))
+            tensor = shared.at(self.of(first), tuple(there)) if first in values else self._state(first)
+            if key in values and isinstance(tensor, torch.Tensor):
+                self.tied[id(tensor)] = tensor
+                self._objects[key] = shared.put_at(self.of(key), tuple(places), tensor)
+
+    def of(self, key: TensorKey) -> Any:
+        if key not in self._objects:
+            self._objects[key] = from_value(self._values[key])
+        return self._objects[key]
+
+    def _here(self, key: TensorKey) -> TensorKey:
+        """The key under which this rank has it."""
+        one = self._optimized.get(key.fqn)
+        if one is None:
+            return key
+        return TensorKey(self._groups[id(one.group)] if key.state == GROUP else one.parameter.fqn, key.state)
+
+    def _state(self, key: TensorKey) -> torch.Tensor | None:
+        one = self._optimized.get(key.fqn)
+        if one is None:
+            return None
+        name = key.state.partition("[")[0]
+        kept = one.state.get(key.state, one.state.get(name))
+        return kept if isinstance(kept, torch.Tensor) else tensors_in(name, kept).get(key.state)
+
+
+def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], published: Published, moving: Restore) -> _Values:
     """Raises LayoutMismatch if parameters that share a group, or a state, received different ones."""
     values = moving.values()
+    objects = _Objects(wanted, values, published)
     by_fqn = {one.parameter.fqn: one for one in wanted.optimized}
-    states = [(by_fqn[key.fqn].state, key.state, from_value(value)) for key, value in values.items()
-              if key.fqn in by_fqn and key.state != GROUP]
+    states = [(by_fqn[key.fqn].state, key.state, objects.of(key)) for key in values if key.fqn in by_fqn and key.state != GROUP]
     chosen: dict[int, tuple[str, Any]] = {}
     groups: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for one in wanted.optimized:
@@ -299,12 +342,12 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
             continue
         fqn, known = chosen.setdefault(id(one.group), (one.parameter.fqn, group))
         if fqn == one.parameter.fqn:
-            groups.append((one.group, {name: from_value(value) for name, value in group.items()}))
+            groups.append((one.group, objects.of(TensorKey(fqn, GROUP))))
         elif known is not group and known != group:
             raise groups_differ(fqn, one.parameter.fqn, known, group)
     for name, empty in empty_groups(optimizers):
         if TensorKey("", name) in values:
-            groups.append((empty, {option: from_value(value) for option, value in values[TensorKey("", name)].items()}))
+            groups.append((empty, objects.of(TensorKey("", name))))
     first: dict[int, tuple[TensorKey, torch.Tensor, torch.Tensor]] = {}
     for state, key in wanted.shared:
         if not moving.has_value(key.fqn, key.state):
@@ -315,17 +358,17 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
             raise LayoutMismatch(f"{key.fqn} and {other.fqn} are in one flat parameter, but their sources differ in {key.state}: "
                                  f"{received.item()} and {value.item()}")
     kept: list[tuple[torch.optim.Optimizer, dict[str, Any]]] = [(optimizer, {}) for optimizer in optimizers] if groups else []
-    for key, value in values.items():
+    for key in values:
         entry = entry_of(key.state) if key.fqn == "" else None
         if entry is not None and kept:
-            kept[entry[0]][1][entry[1]] = from_value(value)
+            kept[entry[0]][1][entry[1]] = objects.of(key)
     tried = [(state, name, with_tensors(name, value, tensors_in(name, state.get(name)))) for state, name, value in states]
     for number, optimizer in enumerate(optimizers if groups else ()):
         require_loadable(optimizer, tried, groups, kept[number][1])
-    extra_states = {key.fqn: (module, from_value(values[key])) for key, module in wanted.extra_states() if key in values}
-    others = {key.state: from_value(value) for key, value in values.items() if key.fqn == "" and is_of_hooks(key.state)}
-    return _Values(states, groups, [(state, received) for _, state, received in first.values()], kept, others,
-                   loader(wanted.modules, others, extra_states), received_extra(values))
+    extra_states = {key.fqn: (module, objects.of(key)) for key, module in wanted.extra_states() if key in values}
+    others = {key.state: objects.of(key) for key in values if key.fqn == "" and is_of_hooks(key.state)}
+    return _Values(states, groups, [(state, received) for _, state, received in first.values()], kept,
+                   set(objects.tied), others, loader(wanted.modules, others, extra_states), received_extra(values, objects.of))
 
 
 def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Published, policy: Absences,
@@ -405,7 +448,7 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
             received: list[_Values] = []
 
             def check(moving: Restore) -> None:
-                received.append(_checked(wanted, listed, moving))
+                received.append(_checked(wanted, listed, published, moving))
                 preparing.close()
 
             report = move(session, wanted.catalog, inventory, until, check, name=name, verify=verify, replicas=replicas,

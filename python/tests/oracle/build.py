@@ -193,11 +193,12 @@ def default_dtype(name: str) -> Iterator[None]:
 
 def _model(side: Side) -> tuple[nn.Module, dict[int, torch.Tensor]]:
     modules: list[nn.Module] = []
+    common: dict[Common, torch.Tensor] = {}
     for number, one in enumerate(side.modules):
         kind = next((hooks.CLASSES[name] for name in one.hooks if name in hooks.CLASSES), Part if one.extra else nn.Module)
         module = modules[one.shares] if one.shares is not None else kind()
         if one.extra:
-            module.kept = value_of(one.extra[0], side.number, {})
+            module.kept = value_of(one.extra[0], side.number, common)
         if number:
             modules[one.parent].add_module(f"m{number}", module)
         for name in one.hooks:
@@ -237,22 +238,24 @@ def value_of(value: Any, number: int, common: dict[Common, torch.Tensor]) -> Any
     return value
 
 
-def _groups(side: Side, one: Optimizer, slots: dict[int, torch.Tensor], late: bool) -> list[dict[str, Any]]:
-    return [{"params": [slots[slot] for slot in group.members], **value_of(dict(group.options), side.number, {})}
+def _groups(side: Side, one: Optimizer, slots: dict[int, torch.Tensor], late: bool, common: dict[Common, torch.Tensor]
+            ) -> list[dict[str, Any]]:
+    return [{"params": [slots[slot] for slot in group.members], **value_of(dict(group.options), side.number, common)}
             for group in one.groups if group.late == late]
 
 
 def _trained(side: Side, model: nn.Module, slots: dict[int, torch.Tensor]) -> Built:
-    built = Built(side, model, slots, [OPTIMIZERS[one.kind](_groups(side, one, slots, False)) for one in side.optimizers])
+    commons: list[dict[Common, torch.Tensor]] = [{} for _ in side.optimizers]
+    built = Built(side, model, slots, [OPTIMIZERS[one.kind](_groups(side, one, slots, False, common))
+                                       for one, common in zip(side.optimizers, commons)])
     for number, active in enumerate(side.steps or ((),)):
         if active:
             built.step(active, side.number * 3 + number)
         if number == 0:
-            for one, optimizer in zip(side.optimizers, built.optimizers):
-                for group in _groups(side, one, slots, True):
+            for one, optimizer, common in zip(side.optimizers, built.optimizers, commons):
+                for group in _groups(side, one, slots, True, common):
                     optimizer.add_param_group(group)
-    for one, optimizer in zip(side.optimizers, built.optimizers):
-        common: dict[Common, torch.Tensor] = {}
+    for one, optimizer, common in zip(side.optimizers, built.optimizers, commons):
         for slot, name, value in one.entries:
             optimizer.state[slots[slot]][name] = value_of(value, side.number, common)
         for key, value in one.unowned:

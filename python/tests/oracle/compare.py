@@ -34,7 +34,7 @@ class _Painter:
         elif isinstance(thing, dict):
             self.picture[path] = type(thing).__name__
             for key in sorted(thing, key=repr):
-                self.add(f"{path} / {key!r}", thing[key], memory=False)
+                self.add(f"{path} / {key!r}", thing[key], memory)
         elif isinstance(thing, (list, tuple)):
             self.picture[path] = f"{type(thing).__name__} of {len(thing)}"
             for number, item in enumerate(thing):
@@ -44,11 +44,7 @@ class _Painter:
 
 
 def picture(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Picture:
-    """Keys, types, devices and bytes, and of each tensor the first that has its memory.
-
-    Not of those that travel by value, which arrive as several tensors if they were one: in options, in dicts, and in entries that
-    belong to no parameter.
-    """
+    """Keys, types, devices and bytes, and of each tensor the first that has its memory."""
     painter = _Painter()
     for key, value in model.state_dict(keep_vars=True).items():
         painter.add(f"model / {key}", value)
@@ -59,14 +55,14 @@ def picture(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Pictur
         # By name: the package creates states in the order of param_groups, torch in that of the source.
         for key, state in sorted(optimizer.state.items(), key=lambda item: names.get(id(item[0]), "")):
             if not isinstance(key, torch.Tensor):
-                painter.add(f"optimizer {number} / unowned / {key!r}", state, memory=False)
+                painter.add(f"optimizer {number} / unowned / {key!r}", state)
                 continue
             painter.picture[f"optimizer {number} / state / {names[id(key)]}"] = type(state).__name__
             for name, kept in sorted(state.items(), key=lambda item: repr(item[0])):
                 painter.add(f"optimizer {number} / state / {names[id(key)]} / {name!r}", kept)
         for place, group in enumerate(optimizer.param_groups):
             described = {name: [names[id(p)] for p in value] if name == "params" else value for name, value in group.items()}
-            painter.add(f"optimizer {number} / group {place}", described, memory=False)
+            painter.add(f"optimizer {number} / group {place}", described)
     return painter.picture
 
 

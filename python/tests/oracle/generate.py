@@ -47,7 +47,8 @@ def _modules(draw: st.DrawFn, hooked: bool) -> tuple[Module, ...]:
         shares = draw(_rarely(None, *alone)) if alone else None
         shared = {one.shares for one in modules}
         parents = [other for other in range(number) if modules[other].shares is None and other not in shared and other != shares]
-        extra = draw(_rarely((), ([1.5, 2],), (Made((2,), "float64"),), ({"peaks": Made((3,)), "names": ("a", "b")},)))
+        extra = draw(_rarely((), ([1.5, 2],), (Made((2,), "float64"),), ({"peaks": Made((3,)), "names": ("a", "b")},),
+                              ({"peaks": Common(Made((3,)))},), ([Common(Made((3,)))],)))
         modules.append(Module(draw(st.sampled_from(parents)), shares, () if shares is not None else extra,
                               () if shares is not None else draw(names)))
     return tuple(modules)
@@ -94,7 +95,8 @@ def _optimizers(draw: st.DrawFn, slots: tuple[Slot, ...], hooked: bool) -> tuple
                 left.remove(slot)
                 members[draw(st.integers(0, count - 1))].append(slot)
         late = draw(_rarely(count, *range(1, count)))  # the last ones, so that all sides have the same order
-        options = _rarely((), (("lr", 0.25),), (("mark", (1, 2)),), (("scale", Made(())),))
+        options = _rarely((), (("lr", 0.25),), (("mark", (1, 2)),), (("scale", Made(())),), (("scale", Common(Made(()))),),
+                          (("scale", (Common(Made(())), 1)),))
         groups = tuple(Group(tuple(some), draw(options), place >= late) for place, some in enumerate(members))
         mine = [slot for some in members for slot in some]
         entries = tuple(draw(st.lists(st.tuples(st.sampled_from(mine), st.sampled_from(NAMES), _values()), max_size=2))

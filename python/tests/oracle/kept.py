@@ -72,9 +72,26 @@ KEPT: dict[str, tuple[str, Recipe]] = {
         _side(1, _sgd(), slots=(*_BUFFERS[:3], Slot(kind="buffer", tie=("attribute", 2)))), _side(2, _sgd(), slots=_BUFFERS))),
     "a parameter that the sources never stepped": (
         "equal", Recipe(_side(1, _ADAM, steps=((0,),)), _side(2, _ADAM, steps=((0, 1), (0, 1))))),
+    "one tensor in dicts and in an entry of no parameter": ("equal", Recipe(
+        _side(1, _sgd(*((slot, "by", {"a": Common(Made((1,)))}) for slot in (0, 1)), unowned=(("clock", (1, Common(Made((1,))))),))),
+        _side(2, _sgd()))),
+    "one tensor in a state and in a dict of another": ("equal", Recipe(
+        _side(1, _sgd((0, "table", Common(Made((4,)))), (1, "by", {7: [Common(Made((4,)))]}))), _side(2, _sgd()))),
+    "one rate in two groups": ("equal", Recipe(*(_side(number, dataclasses.replace(_RATES, groups=tuple(
+        Group((slot,), (("lr", Common(Made((), number=3))),)) for slot in (0, 1)))) for number in (1, 2)))),
+    "one rate in two groups, two in the target": ("equal", Recipe(_side(1, _RATES), _side(2, dataclasses.replace(
+        _RATES, groups=tuple(Group((slot,), (("lr", Made((), number=slot)),)) for slot in (0, 1)))))),
+    "one tensor in extra states of two modules": ("equal", Recipe(
+        _side(1, _sgd(), modules=(Module(extra=([Common(Made((3,)))],)), Module(extra=({"a": Common(Made((3,)))},)))),
+        _side(2, _sgd(), modules=(Module(extra=(None,)), Module(extra=(None,)))))),
     "names that hooks change and change back": ("equal", _hooked("rename")),
     "values that hooks change and change back": ("equal", _hooked("double and halve")),
     "values that hooks change": ("equal", _hooked("double and halve", "")),
+    "a value of one of two tied weights that a hook changes": ("equal", Recipe(
+        _side(1, _sgd(), slots=_TIED, modules=(Module(hooks=("double and halve",)),)), _side(2, _sgd(), slots=_TIED))),
+    "a value of a weight that a hook changes, tied to one of a later module": ("equal", Recipe(*(_side(
+        number, _sgd(), modules=(Module(), Module(hooks=hooks), Module()), slots=(Slot(1), Slot(2, tie=("data", 0))))
+        for number, hooks in ((1, ()), (2, ("double and halve",)))))),
     "loaded values that a hook changes": ("equal", _hooked("double in place")),
     "two tensors that a hook exchanges": ("equal", _hooked("exchange")),
     "a key that hooks add, and what they know of it": ("equal", _hooked("format")),
