@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
 from trainers import Spec, Trainer
 
+import hooks
 import shardwire as sw
 import shardwire.torch as swt
 from compare import Picture, differences, picture_of
@@ -39,6 +40,8 @@ class Job:
     """Whether both have run without gradients before, after which FSDP keeps some parameters gathered."""
     entries: tuple[str, ...] = ()
     """What the source's states have besides: see ENTRIES."""
+    hooks: str = ""
+    """What norms have on both sides: see hooks.MODULES."""
 
     @property
     def in_order(self) -> bool:
@@ -111,6 +114,20 @@ def _members(draw: st.DrawFn, used: set[int]) -> tuple[int | None, ...]:
     return tuple(numbers.pop() if how == "permuted" or rank in used else None for rank in range(WORLD))
 
 
+def _ascends(spec: Spec) -> bool:
+    return spec.members == sorted(spec.members)
+
+
+def _has_twin(job: Job) -> bool:
+    """Whether torch loads this exactly."""
+    # FSDP1 and ZeRO load in ways of their own; of whole state dicts torch loads no entries that a new optimizer lacks, and asks
+    # for states of parameters that were never used.
+    if {job.source.wrapper, job.target.wrapper} & {"zero", "fsdp1"} or job.entries or "unused" in dict(job.target.net):
+        return False
+    # Torch cuts by the coordinates of a mesh, and FSDP2 by the ranks of the group, which are sorted.
+    return _ascends(job.target)
+
+
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
     wrappers = [draw(st.sampled_from(_WRAPPERS)) for _ in range(2)]
@@ -138,7 +155,10 @@ def jobs(draw: st.DrawFn) -> Job:
     entries = tuple(draw(st.lists(st.sampled_from(names), max_size=2, unique=True)))
     members = _members(draw, {*source.members, *target.members})
     named = None not in members and draw(st.booleans())
-    return Job(source, target, members, named, draw(st.booleans()), draw(st.booleans()), entries)
+    job = Job(source, target, members, named, draw(st.booleans()), draw(st.booleans()), entries)
+    if _has_twin(job) and draw(st.sampled_from([False] * 3 + [True])):
+        return dataclasses.replace(job, hooks=draw(st.sampled_from(["exchange", "add after", "double and halve"])))
+    return job
 
 
 def _inner(trainer: Trainer) -> list[torch.optim.Optimizer]:
@@ -180,20 +200,19 @@ def _here(trainer: Trainer) -> Picture:
     return picture_of({"tensors": tensors, "states": states, "groups": groups})
 
 
-def _ascends(spec: Spec) -> bool:
-    return spec.members == sorted(spec.members)
+def _hooked(trainer: Trainer, job: Job) -> Trainer:
+    if trainer.here and job.hooks:
+        for module in trainer.model.modules():
+            if isinstance(module, nn.LayerNorm):
+                hooks.MODULES[job.hooks](module)
+    return trainer
 
 
 def _by_torch(job: Job, source: Trainer) -> Trainer | None:
-    """Another target, of what torch gathers from the source. None where torch does not do that, or not exactly."""
-    # FSDP1 and ZeRO load in ways of their own; of whole state dicts torch loads no entries that a new optimizer lacks, and asks
-    # for states of parameters that were never used.
-    if {job.source.wrapper, job.target.wrapper} & {"zero", "fsdp1"} or job.entries or "unused" in dict(job.target.net):
+    """Another target, of what torch gathers from the source."""
+    if not _has_twin(job):
         return None
-    # Torch cuts by the coordinates of a mesh, and FSDP2 by the ranks of the group, which are sorted.
-    if not _ascends(job.target):
-        return None
-    twin = Trainer(job.target, 3)
+    twin = _hooked(Trainer(job.target, 3), job)
     whole = [None]
     if source.here:
         whole = [get_state_dict(source.model, source.optimizers, options=StateDictOptions(full_state_dict=True, cpu_offload=False))]
@@ -267,6 +286,8 @@ def run(rank: int, world: int, job: Job, name: str) -> tuple[str, list[str]]:
             target.train(step)
     if source.here:
         _add_entries(source, job.entries)
+    for one in (source, target):
+        _hooked(one, job)
     before = [_here(one) if one.here else {} for one in (source, target)]
     for one in (source, target):
         if one.here and job.evaluated:
@@ -283,16 +304,17 @@ def run(rank: int, world: int, job: Job, name: str) -> tuple[str, list[str]]:
         return refused[0], wrong + (differences(before[1], _here(target)) if target.here else [])
     expected = [picture_of(source.reference()) if source.here else None]
     dist.broadcast_object_list(expected, src=job.source.members[0])
-    if target.here:
-        wrong += differences(expected[0], picture_of(target.reference()))  # type: ignore[arg-type]
     twin = _by_torch(job, source)
+    if target.here and not job.hooks:
+        wrong += differences(expected[0], picture_of(target.reference()))  # type: ignore[arg-type]
     if twin is not None and twin.here:
         wrong += differences(_here(twin), _here(target))
     # All sides go on. The target is as close to the source as its layout allows, and equal to the one of torch.
     theirs = [source.train(STEPS) if source.here else 0.0]
     dist.broadcast_object_list(theirs, src=job.source.members[0])
     losses = [one.train(STEPS) for one in (target, twin) if one is not None and one.here]
-    if target.here and abs(losses[0] - theirs[0]) > abs(theirs[0]) * (1e-4 if job.source.dtype == torch.float32 else 0.05):
+    tolerance = abs(theirs[0]) * (1e-4 if job.source.dtype == torch.float32 else 0.05)
+    if target.here and not job.hooks and abs(losses[0] - theirs[0]) > tolerance:
         wrong.append(f"the loss is {losses[0]}, and that of the source {theirs[0]}")
     if twin is not None and twin.here:
         wrong += [f"losses {losses}"] if losses[0] != losses[1] else []
