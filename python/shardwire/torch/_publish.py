@@ -14,7 +14,7 @@ from ._hooks import beside_states, changes, saved
 from ._layouts import Ranks
 from ._lists import tensors_in
 from ._model import modules
-from ._optimizers import empty_groups, entries, entry_name, options, tie_name
+from ._optimizers import Optimized, empty_groups, entries, entry_name, options, tie_name
 from ._shared import tie_of, ties
 from ._values import to_value
 
@@ -58,9 +58,15 @@ def _ties_in_optimizers(held: ModelCatalog, optimizers: Sequence[torch.optim.Opt
         names = {one.parameter.fqn for one in mine if not one.parameter.shares_state}
         yield from ties((*((key, value) for key, value in held.values.items() if key.fqn in names),
                          *((TensorKey("", entry_name(number, key)), entry) for _, key, entry in entries([optimizer]))),
-                        lambda: [(TensorKey(one.parameter.fqn, name), tensor) for one in reversed(mine)
-                                 for state, kept in reversed(one.state.items())
-                                 for name, tensor in ({state: kept} if isinstance(kept, torch.Tensor) else tensors_in(state, kept)).items()])
+                        lambda: _state_tensors(mine))
+
+
+def _state_tensors(mine: Sequence[Optimized]) -> Iterator[tuple[TensorKey, torch.Tensor]]:
+    """The first of several with one memory comes last."""
+    for one in reversed(mine):
+        for state, kept in reversed(one.state.items()):
+            tensors = {state: kept} if isinstance(kept, torch.Tensor) else tensors_in(state, kept)
+            yield from ((TensorKey(one.parameter.fqn, name), tensor) for name, tensor in tensors.items())
 
 
 def catalog_of(catalogs: Catalogs, ranks: Ranks, extra: Mapping[str, Any] | None) -> Catalog:
