@@ -66,6 +66,16 @@ class _Agreed:
     """Whether one rank loads by itself."""
 
 
+class _NotFound:
+    """Stands for metadata that could not be read: `dcp.load` of torch 2.11 hides what read_metadata raises, but not what its use does."""
+
+    def __init__(self, failure: Exception) -> None:
+        self._failure = failure
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._failure
+
+
 class PeerReader(StorageReader):
     """Gives `dcp.load` what peers published with PeerWriter or publish_state_dict(), out of their memory.
 
@@ -97,7 +107,8 @@ class PeerReader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         if self._failure is not None and "rank" in kwargs:
-            raise self._failure  # dcp asks again for metadata of this rank alone: another deadline would pass
+            # dcp asks again for metadata of this rank alone: another deadline would pass.
+            return _NotFound(self._failure)  # type: ignore[return-value]
         try:
             return self._read_metadata(self._step, Deadline(self._seconds))
         except Exception as error:
@@ -121,7 +132,8 @@ class PeerReader(StorageReader):
         return Metadata(entries, planner_data={key: paths.get(key, (key,)) for key in entries})
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        pass
+        if self._failure is not None:
+            raise self._failure
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         assert self._inventory is not None

@@ -98,8 +98,9 @@ def test_a_reader_serves_several_loads_and_steps(session, published):
 
 def test_a_reader_that_does_not_wait(session, published):
     began, wanted = time.monotonic(), {"model": {"w": torch.zeros(3, 4)}}
-    with pytest.raises(dcp.CheckpointException, match="nobody publishes step 9"):
+    with pytest.raises(dcp.CheckpointException, match="nobody publishes step 9") as raised:
         load(session, wanted, reader=swt.PeerReader(session, step=9, deadline=5, wait=False))
+    assert type(raised.value.failures[0][0]) is sw.StepMismatch
     load(session, wanted, reader=swt.PeerReader(session, step=4, deadline=5, wait=False))
     assert torch.equal(wanted["model"]["w"], state()["model"]["w"]) and time.monotonic() - began < 2
 
@@ -189,10 +190,19 @@ def test_other_tensors_are_refused(session, published, wanted, match):
     assert not wanted.any()
 
 
-def test_a_step_that_nobody_has_costs_one_deadline(session, published):
+class Looking(DefaultLoadPlanner):
+    """Looks at the metadata before the reader is asked for anything else."""
+
+    def set_up_planner(self, state_dict: Any, metadata: Any = None, is_coordinator: bool = False) -> None:
+        assert metadata.state_dict_metadata
+        super().set_up_planner(state_dict, metadata, is_coordinator)
+
+
+@pytest.mark.parametrize("planner", [DefaultLoadPlanner, Looking])
+def test_a_step_that_nobody_has_costs_one_deadline(session, published, planner):
     began = time.monotonic()
     with pytest.raises(dcp.CheckpointException, match="step 9|other step"):
-        load(session, {"text": ""}, reader=swt.PeerReader(session, step=9, deadline=1))
+        load(session, {"text": ""}, planner(), swt.PeerReader(session, step=9, deadline=1))
     assert time.monotonic() - began < 1.9
 
 
