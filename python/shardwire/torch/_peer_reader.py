@@ -67,7 +67,10 @@ class _Agreed:
 
 
 class _NotFound:
-    """Stands for metadata that could not be read: `dcp.load` of torch 2.11 hides what read_metadata raises, but not what its use does."""
+    """Stands for metadata that could not be read.
+
+    `dcp.load` of torch 2.11 hides what read_metadata raises, but not what the use of metadata raises.
+    """
 
     def __init__(self, failure: Exception) -> None:
         self._failure = failure
