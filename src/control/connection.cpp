@@ -433,10 +433,11 @@ void Connection::watch_silence() {
   resolve_ping(false);  // the ping stays unanswered, for later callers
 }
 
-// A shrinking backlog is a sign of life as well.
+// A shrinking backlog is a sign of life as well, and so is what the kernel holds of it: the kernel takes more only once a third of its
+// megabytes is free, for which a slow peer may need longer than the limit. Without a backlog, a ping that leaves is no sign.
 void Connection::note_progress() {
   const std::size_t unread = unread_bytes();
-  const std::uint64_t passed = sent_bytes_ - unread;
+  const std::uint64_t passed = sent_bytes_ - unread - (unread > 0 ? stream_->untaken_bytes() : 0);
   if (had_unread_ && passed != passed_bytes_) last_received_ = clock_.now();
   had_unread_ = unread > 0;
   passed_bytes_ = passed;

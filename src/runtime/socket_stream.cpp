@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -257,6 +259,11 @@ void SocketStream::write(Bytes bytes, std::span<const int> descriptors, bool not
   // Writes at once if the queue was empty: most messages fit, which saves an iteration of the loop.
   if (queue_.size() == 1 && !connecting_) flush();
   watch();
+}
+
+std::size_t SocketStream::untaken_bytes() const {
+  int bytes = 0;
+  return socket_ && ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
 void SocketStream::flush() {

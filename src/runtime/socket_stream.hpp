@@ -36,6 +36,7 @@ class SocketStream final : public Stream, public std::enable_shared_from_this<So
   using Stream::write;
   void write(Bytes bytes, std::span<const int> descriptors, bool notice) override;
   [[nodiscard]] std::size_t queued_bytes() const override { return queued_bytes_; }
+  [[nodiscard]] std::size_t untaken_bytes() const override;
   [[nodiscard]] std::size_t queued_notice_bytes() const override { return queued_notice_bytes_; }
   void accept_descriptors() override { accepts_descriptors_ = true; }
   support::Descriptor take_descriptor() override;

@@ -41,6 +41,8 @@ class Stream {
   void write(Bytes bytes) { write(std::move(bytes), {}, false); }
   /// Bytes that have not left yet.
   [[nodiscard]] virtual std::size_t queued_bytes() const = 0;
+  /// Bytes that have left, and that the peer's system has not taken. 0 where nobody can tell.
+  [[nodiscard]] virtual std::size_t untaken_bytes() const { return 0; }
   /// Notices among the queued bytes.
   [[nodiscard]] virtual std::size_t queued_notice_bytes() const = 0;
   /// Accepts descriptors from here on. A peer that sends some before, or more than max_descriptors that are not taken,

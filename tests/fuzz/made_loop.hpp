@@ -29,6 +29,8 @@ class MadeStream final : public Stream {
   void establish() {
     if (events_.connected) events_.connected();
   }
+  std::size_t queued = 0;   ///< bytes that the stream says it has queued
+  std::size_t untaken = 0;  ///< bytes that it says the peer's system has not taken
   /// What the library has written.
   [[nodiscard]] const Bytes& written() const { return written_; }
 
@@ -38,7 +40,8 @@ class MadeStream final : public Stream {
   void write(Bytes bytes, std::span<const int>, bool) override {
     written_.insert(written_.end(), bytes.begin(), bytes.end());
   }
-  [[nodiscard]] std::size_t queued_bytes() const override { return 0; }
+  [[nodiscard]] std::size_t queued_bytes() const override { return queued; }
+  [[nodiscard]] std::size_t untaken_bytes() const override { return untaken; }
   [[nodiscard]] std::size_t queued_notice_bytes() const override { return 0; }
   void accept_descriptors() override {}
   support::Descriptor take_descriptor() override { throw std::logic_error("a made stream has no descriptors"); }
