@@ -4,10 +4,12 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -78,12 +80,19 @@ RestoreOptions noticing(std::optional<Method> method, ByteCount bytes_per_second
   return options;
 }
 
-// Starts the restore and returns once bytes have arrived.
-Restore moving(Job& job, const RestoreOptions& options) {
+// Starts the restore, calls `then` once bytes have arrived and before more bytes are asked for, and returns after that.
+Restore moving(Job& job, const RestoreOptions& options, const std::function<void()>& then) {
   auto moving = std::make_shared<std::atomic<bool>>(false);
   Restore restore = job.session->restore(job.tensor.catalog(), options);
-  restore.on_progress([moving](const Progress& progress) { *moving = *moving || progress.done_bytes > 0; }, 1ms);
-  while (!*moving) std::this_thread::yield();
+  restore.on_progress(
+      [moving, then](const Progress& progress) {
+        if (progress.done_bytes == 0 || *moving) return;
+        then();
+        *moving = true;
+      },
+      1ms);
+  while (!*moving && !restore.wait_for(1ms)) continue;
+  BOOST_REQUIRE(*moving);
   return restore;
 }
 
@@ -180,9 +189,9 @@ BOOST_DATA_TEST_CASE(a_member_that_is_stopped_or_killed_while_it_is_read_has_a_s
     for (const int number : {1, 2}) job.start(memory, number);
     for (const int number : {1, 2}) job.publish(number);
     BOOST_TEST(job.session->await_step("state", 0, patience).publishers.size() == 2U);
-    Restore restore = moving(job, noticing(method, 100 << 20));
-    Child& victim = job.members.at(1);
-    killed ? kill_and_await(victim) : freeze_and_await(victim);
+    const Child& victim = job.members.at(1);
+    Restore restore =
+        moving(job, noticing(method, 100 << 20), [&] { killed ? kill_and_await(victim) : freeze_and_await(victim); });
     const auto began = Clock::now();
     restore.wait();
     BOOST_TEST((Clock::now() - began < soon));
@@ -199,8 +208,7 @@ BOOST_DATA_TEST_CASE(a_spare_that_publishes_during_the_restore_replaces_a_stoppe
     job.start(memory, 1);
     job.start(memory, 2);
     job.publish(1);
-    Restore restore = moving(job, noticing(method, 50 << 20));
-    freeze_and_await(job.members.at(1));
+    Restore restore = moving(job, noticing(method, 50 << 20), [&] { freeze_and_await(job.members.at(1)); });
     job.publish(2);
     const auto began = Clock::now();
     restore.wait();
@@ -244,6 +252,19 @@ struct Halves {
   Session reader = Session::join(member(3, 4, port), quick());
   TestShard wanted{spec, Layout::replicated(), Rank{0}};
 
+  // Returns once the reader knows of it, for which Session::publish() does not wait.
+  void publish(Source& source, std::uint64_t seed, std::int64_t step) {
+    source.publish(seed, step);
+    const auto is_known = [&] {
+      try {
+        const Inventory known = reader.inventory("state", step, patience);
+        return std::ranges::count(known.publishers, source.session->rank(), &Inventory::Publisher::member) > 0;
+      } catch (const Error& error) {
+        return error.code() == ErrorCode::layout_mismatch;  // of two that are known
+      }
+    };
+    BOOST_REQUIRE(run_until([] {}, is_known, patience));
+  }
   Restore restore(std::optional<std::int64_t> step = {}) {
     wanted.fill(4711);
     Catalog catalog(Rank{0}, 1);
@@ -258,9 +279,9 @@ struct Halves {
 
 BOOST_AUTO_TEST_CASE(copies_of_one_step_with_different_manifests_are_a_mismatch_that_names_both_members) {
   Halves job(Layout::boxes({{Rank{1}, {{{40, 0}, {24, 16}}}}}));
-  job.first.publish(1, 5);
-  job.second.publish(1, 5);
-  job.spare.publish(1, 5);
+  job.publish(job.first, 1, 5);
+  job.publish(job.second, 1, 5);
+  job.publish(job.spare, 1, 5);
   for (const std::optional<std::int64_t> step : {std::optional<std::int64_t>(), std::optional<std::int64_t>(5)}) {
     const auto began = Clock::now();
     const Error error = failure_of([&] { job.restore(step).wait(); });
@@ -275,9 +296,9 @@ BOOST_AUTO_TEST_CASE(copies_of_one_step_with_different_manifests_are_a_mismatch_
 
 BOOST_AUTO_TEST_CASE(another_manifest_at_another_step_does_not_matter) {
   Halves job(Layout::boxes({{Rank{1}, {{{40, 0}, {24, 16}}}}}));
-  job.first.publish(1, 5);
-  job.second.publish(1, 5);
-  job.spare.publish(2, 4);
+  job.publish(job.first, 1, 5);
+  job.publish(job.second, 1, 5);
+  job.publish(job.spare, 2, 4);
   for (const std::optional<std::int64_t> step : {std::optional<std::int64_t>(), std::optional<std::int64_t>(5)}) {
     job.restore(step).wait();
     BOOST_TEST(job.wanted.wrong(1) == 0U);
@@ -286,9 +307,9 @@ BOOST_AUTO_TEST_CASE(another_manifest_at_another_step_does_not_matter) {
 
 BOOST_AUTO_TEST_CASE(copies_at_different_steps_give_the_newest_step_that_all_ranks_have) {
   Halves job;
-  job.first.publish(2, 6);
-  job.second.publish(1, 5);  // behind
-  job.spare.publish(2, 6);
+  job.publish(job.first, 2, 6);
+  job.publish(job.second, 1, 5);  // behind
+  job.publish(job.spare, 2, 6);
   const auto began = Clock::now();
   job.restore().wait();
   BOOST_TEST((Clock::now() - began < soon));
@@ -299,19 +320,16 @@ BOOST_AUTO_TEST_CASE(copies_at_different_steps_give_the_newest_step_that_all_ran
 
   // The spare goes on alone: step 6 is not complete any more, and 7 is not yet.
   job.spare.publication.retire(20s);
-  job.spare.publish(3, 7);
+  job.publish(job.spare, 3, 7);
   const Error error = failure_of([&] { job.restore().wait(); });
   BOOST_TEST((error.code() == ErrorCode::step_mismatch), error.what());
 }
 
 BOOST_AUTO_TEST_CASE(an_inventory_counts_ranks_and_lists_all_members_that_publish_them) {
   Halves job;
-  job.second.publish(1, 5);
-  job.spare.publish(1, 5);
-  Inventory half;
-  do {  // publish() does not wait until all know of it
-    half = job.reader.inventory();
-  } while (half.publishers.size() < 2);
+  job.publish(job.second, 1, 5);
+  job.publish(job.spare, 1, 5);
+  const Inventory half = job.reader.inventory();
   BOOST_TEST((half.absent == std::vector{Rank{0}}));
   job.first.publish(1, 5);
   const Inventory all = job.reader.await_step("state", 5, patience);
@@ -328,9 +346,9 @@ BOOST_DATA_TEST_CASE(values_of_a_rank_and_its_copy_have_to_agree, boost::unit_te
   job.first.catalog.add_value(step, std::int64_t{7});
   job.second.catalog.add_value(step, std::int64_t{7});
   job.spare.catalog.add_value(step, std::int64_t{agree ? 7 : 8});
-  job.first.publish(1, 5);
-  job.second.publish(1, 5);
-  job.spare.publish(1, 5);
+  job.publish(job.first, 1, 5);
+  job.publish(job.second, 1, 5);
+  job.publish(job.spare, 1, 5);
   job.wanted.fill(4711);
   Catalog catalog(Rank{0}, 1);
   job.wanted.add_to(catalog);

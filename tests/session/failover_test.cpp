@@ -39,6 +39,7 @@ struct Replicas2 {
     for (const char* number : {" 1", " 2"}) holders.emplace_back(peer_arguments(task + number, port, 3));
     session.emplace(Session::join(member(0, 3, port), options));
     for (const Child& holder : holders) read_frame(holder.socket());
+    session->await_step("state", 0, patience);  // publish() does not wait until this member knows of it
   }
 
   std::uint16_t port = free_port();
@@ -53,18 +54,19 @@ RestoreOptions slowly(std::optional<Method> method) {
   return options;
 }
 
-// Starts the restore and returns once bytes have arrived. Calls `then` at that moment, before more bytes are asked for.
-Restore moving(Replicas2& job, const RestoreOptions& options, const std::function<void()>& then = nullptr) {
+// Starts the restore, calls `then` once bytes have arrived and before more bytes are asked for, and returns after that.
+Restore moving(Replicas2& job, const RestoreOptions& options, const std::function<void()>& then) {
   auto moving = std::make_shared<std::atomic<bool>>(false);
   Restore restore = job.session->restore(job.tensor.catalog(), options);
   restore.on_progress(
       [moving, then](const Progress& progress) {
         if (progress.done_bytes == 0 || *moving) return;
-        if (then) then();
+        then();
         *moving = true;
       },
       1ms);
-  while (!*moving) std::this_thread::yield();
+  while (!*moving && !restore.wait_for(1ms)) continue;
+  BOOST_REQUIRE(*moving);
   return restore;
 }
 
@@ -150,8 +152,7 @@ BOOST_AUTO_TEST_CASE(a_replica_that_is_killed_is_replaced_whatever_is_asked_of_r
       RestoreOptions options = slowly(std::nullopt);
       options.replicas = replicas;
       options.verify = verify;
-      Restore restore = moving(job, options);
-      job.holders[0].kill();
+      Restore restore = moving(job, options, [&] { job.holders[0].kill(); });
       restore.wait();
       require_complete(job.tensor, restore.report());
     }
@@ -179,10 +180,11 @@ BOOST_DATA_TEST_CASE(what_has_rotten_in_memory_of_a_dead_replica_comes_from_anot
                      boost::unit_test::data::make({"rotting replica", "rotting arena replica"}), task) {
   const Deadline deadline(400s);
   Replicas2 job(task);
-  Restore restore = moving(job, slowly(std::nullopt));
-  write_frame(job.holders[0].socket(), {});
-  read_frame(job.holders[0].socket());
-  job.holders[0].kill();
+  Restore restore = moving(job, slowly(std::nullopt), [&] {
+    write_frame(job.holders[0].socket(), {});
+    read_frame(job.holders[0].socket());
+    job.holders[0].kill();
+  });
   restore.wait();
   require_complete(job.tensor, restore.report());
   for (const CorruptBox& one : restore.report().corrupt) BOOST_TEST(to_int(one.source) == 0);
@@ -197,8 +199,7 @@ BOOST_DATA_TEST_CASE(a_replica_with_digests_that_is_killed_is_replaced,
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Replicas2 job(task);
-    Restore restore = moving(job, slowly(method));
-    job.holders[0].kill();
+    Restore restore = moving(job, slowly(method), [&] { job.holders[0].kill(); });
     restore.wait();
     require_complete(job.tensor, restore.report());
     BOOST_TEST(restore.report().corrupt.empty());
