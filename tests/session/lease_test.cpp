@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -16,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "support/blocked.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 #include "support/sanitizer.hpp"
@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Two members: 0 publishes, 1 reads slowly (rate limit), so that a test can act during a restore.
+// Two members: 0 publishes, 1 reads slowly (rate limit).
 struct Pair {
   static constexpr ByteCount bytes = 4 << 20;
 
@@ -49,12 +49,12 @@ struct Pair {
     held.add_to(result);
     return result;
   }
-  Restore start() {
+  Restore start(ByteCount bytes_per_second = bytes) {
     Catalog target(Rank{0}, 1);
     wanted.add_to(target);
     RestoreOptions options;
-    options.deadline = 30s;
-    options.ingress_bytes_per_second = bytes;  // one second
+    options.deadline = patience;
+    options.ingress_bytes_per_second = bytes_per_second;
     return reader->restore(target, options);
   }
 
@@ -66,22 +66,6 @@ struct Pair {
   Arena arena;
   std::optional<Publication> publication;
 };
-
-void wait_until_moving(Restore& restore) {
-  struct Seen {
-    std::promise<void> moving;
-    std::atomic<bool> once = false;
-  };
-  const auto seen =
-      std::make_shared<Seen>();  // owners: this call and the callback, which may still run after its removal
-  restore.on_progress(
-      [seen](const Progress& progress) {
-        if (progress.done_bytes > 0 && !seen->once.exchange(true)) seen->moving.set_value();
-      },
-      5ms);
-  BOOST_REQUIRE(seen->moving.get_future().wait_for(20s) == std::future_status::ready);
-  restore.on_progress(nullptr);
-}
 
 ErrorCode code_of(Restore& restore) {
   try {
@@ -99,8 +83,8 @@ ErrorCode code_of(Restore& restore) {
 BOOST_AUTO_TEST_CASE(retire_waits_for_a_reader_and_the_restore_commits) {
   Pair pair;
   Restore restore = pair.start();
-  wait_until_moving(restore);
-  pair.publication->retire(20s);
+  BlockedInMove{restore};
+  pair.publication->retire(patience);
   restore.wait();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
 }
@@ -108,17 +92,12 @@ BOOST_AUTO_TEST_CASE(retire_waits_for_a_reader_and_the_restore_commits) {
 BOOST_AUTO_TEST_CASE(retire_times_out_by_name_and_the_reader_commits_the_next_generation_only) {
   Pair pair;
   Restore restore = pair.start();
-  wait_until_moving(restore);
-  std::optional<Error> error;
-  try {
-    pair.publication->retire(20ms);
-  } catch (const Error& caught) {
-    error = caught;
-  }
-  BOOST_REQUIRE(error);
-  BOOST_TEST((error->code() == ErrorCode::timed_out));
-  BOOST_TEST((error->ranks() == std::vector<Rank>{Rank{1}}));
+  std::optional<BlockedInMove> blocked(std::in_place, restore);
+  const Error error = failure_of([&] { pair.publication->retire(20ms); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
   BOOST_TEST(!restore.poll());
+  blocked.reset();
   TestShard next(Pair::spec(), Layout::replicated(), Rank{0});
   next.fill(2);
   Catalog catalog(Rank{0}, 1);
@@ -189,8 +168,10 @@ BOOST_DATA_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digest
   how.method = read.method;
   how.verify = Verify::digest;
   Restore restore = reader.restore(target, how);
-  wait_until_moving(restore);
-  held.fill(2);
+  {
+    const BlockedInMove blocked(restore);
+    held.fill(2);
+  }
   BOOST_TEST((code_of(restore) == ErrorCode::transport_failed));
   const std::lock_guard lock(mutex);
   BOOST_TEST(paths.find(fmt::format(" bytes {}", to_string(read.method))) != std::string::npos, paths);
@@ -199,7 +180,7 @@ BOOST_DATA_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digest
 BOOST_AUTO_TEST_CASE(an_update_shows_the_new_generation_and_waits_for_readers_of_the_old) {
   Pair pair;
   Restore old = pair.start();
-  wait_until_moving(old);
+  BlockedInMove{old};
   TestShard next(Pair::spec(), Layout::replicated(), Rank{0});
   next.fill(2);
   Catalog catalog(Rank{0}, 1);
@@ -241,8 +222,9 @@ BOOST_AUTO_TEST_CASE(an_update_that_times_out_names_the_readers_and_has_taken_pl
   Catalog catalog(Rank{0}, 1);
   next.add_to(catalog);
   Restore restore = pair.start();
-  wait_until_moving(restore);
+  std::optional<BlockedInMove> blocked(std::in_place, restore);
   const Error error = failure_of([&] { pair.publication->update(catalog, 2, Snapshot::none, 20ms); });
+  blocked.reset();
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
   restore.wait();
@@ -274,9 +256,11 @@ BOOST_AUTO_TEST_CASE(an_update_in_place_over_memory_of_the_live_generation_is_re
 BOOST_AUTO_TEST_CASE(a_source_that_goes_away_is_named_with_the_missing_boxes) {
   Pair pair;
   Restore restore = pair.start();
-  wait_until_moving(restore);
-  pair.source.reset();  // crash: retire() would withdraw the publication first
-  pair.publication.reset();
+  {
+    const BlockedInMove blocked(restore);
+    pair.source.reset();  // crash: retire() would withdraw the publication first
+    pair.publication.reset();
+  }
   try {
     restore.wait();
     BOOST_FAIL("the restore committed");
@@ -339,8 +323,8 @@ BOOST_AUTO_TEST_CASE(progress_without_an_interval_is_reported_at_every_change_an
 BOOST_AUTO_TEST_CASE(dropping_the_handle_cancels_and_frees_the_lease) {
   Pair pair;
   {
-    Restore restore = pair.start();
-    wait_until_moving(restore);
+    Restore restore = pair.start(Pair::bytes / 60);
+    BlockedInMove{restore};
   }
   pair.publication->retire(5s);
 }
@@ -376,8 +360,8 @@ BOOST_AUTO_TEST_CASE(the_rate_holds_remote_ingress) {
 
 BOOST_AUTO_TEST_CASE(closing_the_reading_session_ends_its_restores) {
   Pair pair;
-  Restore restore = pair.start();
-  wait_until_moving(restore);
+  Restore restore = pair.start(Pair::bytes / 60);
+  BlockedInMove{restore};
   pair.reader->close(1s);
   BOOST_TEST((code_of(restore) == ErrorCode::cancelled));
 }
