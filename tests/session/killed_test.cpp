@@ -15,6 +15,7 @@
 #include <set>
 
 #include "session/hang.hpp"
+#include "support/blocked.hpp"
 #include "support/deadline.hpp"
 
 namespace killed {
@@ -139,13 +140,13 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and
     Tensor tensor;
     RestoreOptions options = by(method, patience);
     options.ingress_bytes_per_second = 100 << 20;
-    std::atomic<bool> moving = false;
     Restore restore = session.restore(tensor.catalog(), options);
-    restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);
-    while (!moving) std::this_thread::yield();
-    const std::set<std::string> named = named_objects_of(child.pid());
-    BOOST_TEST(named.empty(), text_of(named));
-    child.kill();
+    {
+      const BlockedInMove blocked(restore);
+      const std::set<std::string> named = named_objects_of(child.pid());
+      BOOST_TEST(named.empty(), text_of(named));
+      child.kill();
+    }
     const auto began = Clock::now();
     const bool read_on = maps_arenas() && !method && std::string_view(task) == "arena source";
     require_lost_or_read_on(restore, tensor, read_on);
