@@ -156,10 +156,12 @@ BOOST_AUTO_TEST_CASE(what_is_not_published_yet_is_a_time_out_that_names_the_rank
   Halves job;
   job.first.publish(1, 1);
   Target target;
-  RestoreOptions options = within(1s);
-  options.discovery_grace = 100ms;  // there is a plan with gaps by then
-  Restore restore = job.reader.restore(target.catalog, options);
-  const Error error = failure_of([&] { restore.wait(); });
+  const auto restore = [&](Duration deadline) {
+    RestoreOptions options = within(deadline);
+    options.discovery_grace = 100ms;
+    job.reader.restore(target.catalog, options).wait();
+  };
+  const Error error = failure_by(1s, restore, [](const Error& one) { return !one.gaps().empty(); });  // of a plan
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST(error.retryable());
@@ -285,7 +287,9 @@ BOOST_AUTO_TEST_CASE(a_shape_that_nothing_takes_the_place_of_is_withdrawn_at_the
   TestShard wanted({spec.key, spec.dtype, {96, 16}}, Layout::replicated(), Rank{0});
   Catalog catalog(Rank{0}, 1);
   wanted.add_to(catalog);
-  const Error error = failure_of([&] { job.reader.restore(catalog, within(2s)).wait(); });
+  const Error error = failure_by(
+      2s, [&](Duration deadline) { job.reader.restore(catalog, within(deadline)).wait(); },
+      with_code(ErrorCode::withdrawn));
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((error.code() == ErrorCode::withdrawn));
   BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
@@ -311,7 +315,7 @@ BOOST_AUTO_TEST_CASE(a_step_that_is_not_published_any_more_is_a_step_mismatch) {
   job.source.publish(2, 2);
   const auto began = Clock::now();
   Restore restore = job.reader.restore(job.target.catalog, at_step(1, 60s));
-  for (const auto end = Clock::now() + 300ms; !restore.poll() && Clock::now() < end;) std::this_thread::sleep_for(1ms);
+  job.source.wait_for_refusal();
   hold.reset();
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((Clock::now() - began < 30s));
@@ -325,7 +329,9 @@ BOOST_AUTO_TEST_CASE(a_generation_that_nothing_takes_the_place_of_is_withdrawn_a
   Job job;
   const Blocked hold(job.host);
   job.source.retire();
-  const Error error = failure_of([&] { job.reader.restore(job.target.catalog, within(500ms)).wait(); });
+  const Error error = failure_by(
+      500ms, [&](Duration deadline) { job.reader.restore(job.target.catalog, within(deadline)).wait(); },
+      with_code(ErrorCode::withdrawn));
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((error.code() == ErrorCode::withdrawn));
   BOOST_TEST(error.retryable());
@@ -340,7 +346,9 @@ BOOST_AUTO_TEST_CASE(a_generation_that_others_cannot_take_the_place_of_is_withdr
   job.reader.restore(target.catalog, within(patience)).wait();
   const Blocked hold(job.host);
   job.second.retire();
-  const Error error = failure_of([&] { job.reader.restore(target.catalog, within(1s)).wait(); });
+  const Error error = failure_by(
+      1s, [&](Duration deadline) { job.reader.restore(target.catalog, within(deadline)).wait(); },
+      with_code(ErrorCode::withdrawn));
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((error.code() == ErrorCode::withdrawn));
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
@@ -365,7 +373,9 @@ BOOST_AUTO_TEST_CASE(another_step_than_the_published_one_is_said_to_be_so) {
   job.first.publish(1, 10);
   job.second.publish(1, 10);
   Target target;
-  const Error later = failure_of([&] { job.reader.restore(target.catalog, at_step(11, 500ms)).wait(); });
+  const Error later = failure_by(
+      500ms, [&](Duration deadline) { job.reader.restore(target.catalog, at_step(11, deadline)).wait(); },
+      [](const Error& error) { return error.ranks().size() == 2; });
   BOOST_TEST((later.code() == ErrorCode::step_mismatch));
   BOOST_TEST(says(later, "'state' is published at step 10 by source ranks 0, 1, step 11 was asked for"));
   BOOST_TEST((later.ranks() == std::vector{Rank{0}, Rank{1}}));
@@ -398,7 +408,9 @@ BOOST_AUTO_TEST_CASE(a_time_out_names_the_source_that_is_behind_and_no_other) {
   Catalog catalog(Rank{0}, 1);
   rows.add_to(catalog);
   const Blocked hangs(*job.second.session);
-  const Error error = failure_of([&] { job.reader.restore(catalog, within(1s)).wait(); });
+  const Error error = failure_by(
+      1s, [&](Duration deadline) { job.reader.restore(catalog, within(deadline)).wait(); },
+      [](const Error& one) { return says(one, "waiting for an answer"); });
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
@@ -410,7 +422,9 @@ BOOST_AUTO_TEST_CASE(a_time_out_before_anything_is_published_names_who_could_hav
   job.other->close(10s);
   wait_until_lost(job.reader, 3);
   Target target;
-  const Error nothing = failure_of([&] { job.reader.restore(target.catalog, within(200ms)).wait(); });
+  const Error nothing = failure_by(
+      200ms, [&](Duration deadline) { job.reader.restore(target.catalog, within(deadline)).wait(); },
+      [](const Error& error) { return error.ranks().size() == 3; });
   BOOST_TEST((nothing.code() == ErrorCode::timed_out));
   BOOST_TEST((nothing.ranks() == std::vector{Rank{0}, Rank{1}, Rank{2}}));
   BOOST_TEST(says(nothing, "no member published 'state' before the deadline; members 0..2 could have"));

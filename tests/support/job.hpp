@@ -100,6 +100,20 @@ Error failure_of(Call call) {
   throw std::runtime_error("no error was thrown");
 }
 
+/// The error of `call(deadline)`. A busy machine may need longer to come as far as is `reached(error)`, so it is called again with
+/// twice the deadline until it has.
+template <typename Call, typename Reached>
+Error failure_by(Duration deadline, Call call, Reached reached) {
+  while (true) {
+    const Error error = failure_of([&] { call(deadline); });
+    if (reached(error) || deadline > patience / 4) return error;
+    deadline *= 2;
+  }
+}
+inline auto with_code(ErrorCode code) {
+  return [code](const Error& error) { return error.code() == code; };
+}
+
 inline bool says(const Error& error, const std::string& text) {
   return std::string(error.what()).find(text) != std::string::npos;
 }
