@@ -16,10 +16,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "support/forked.hpp"
+#include "support/open_descriptors.hpp"
 #include "transport/shm_peers.hpp"
 
 BOOST_AUTO_TEST_SUITE(shm_processes)
@@ -32,15 +32,6 @@ namespace {
 
 constexpr ByteCount mebibyte = ByteCount{1} << 20;
 constexpr uid_t nobody = 65534;
-
-ByteCount shared_bytes_of_host() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;) {
-    ByteCount kibibytes = 0;
-    if (word == "Shmem:" && file >> kibibytes) return kibibytes * 1024;
-  }
-  throw std::runtime_error("no Shmem in /proc/meminfo");
-}
 
 std::string names_in_shared_memory() {
   std::string names;
@@ -158,11 +149,11 @@ BOOST_AUTO_TEST_CASE(a_peer_has_gone_although_its_child_lives_on) {
   BOOST_TEST(::kill(child, SIGKILL) == 0);
 }
 
+// Memory without a name is gone with the last descriptor of it.
 BOOST_DATA_TEST_CASE(an_owner_that_is_killed_leaves_nothing_behind, boost::unit_test::data::xrange(8), stage) {
   const Deadline deadline(120s);
-  constexpr ByteCount total = 512 * mebibyte;
-  constexpr ByteCount tolerance = 256 * mebibyte;  // other programs use shared memory too
-  const ByteCount before = shared_bytes_of_host();
+  constexpr ByteCount total = 16 * mebibyte;
+  const std::size_t before = open_descriptors();
   {
     Forked owner([](int socket) {
       const auto fabric = open_shm();
@@ -182,8 +173,7 @@ BOOST_DATA_TEST_CASE(an_owner_that_is_killed_leaves_nothing_behind, boost::unit_
     owner.kill();
     owner.reap();
   }  // closes the received descriptors and those still in transit
-  const auto gone = [&] { return shared_bytes_of_host() < before + tolerance; };
-  BOOST_TEST(run_until([] { std::this_thread::sleep_for(10ms); }, gone, 20s));
+  BOOST_TEST(open_descriptors() == before);
   BOOST_TEST(names_in_shared_memory().empty());
 }
 
