@@ -101,9 +101,8 @@ BOOST_AUTO_TEST_CASE(nobody_publishes) {
 BOOST_AUTO_TEST_CASE(everybody_who_publishes_is_there_with_what_each_fabric_can_do) {
   Job job;
   for (const int rank : {0, 1, 2}) job.publish(rank);
-  std::vector<PeerPath> found = job.paths(1);
-  for (int tries = 0; found.size() < 3 && tries < 100; ++tries, found = job.paths(1)) std::this_thread::sleep_for(20ms);
-  BOOST_REQUIRE(found.size() == 3U);
+  std::vector<PeerPath> found;
+  BOOST_REQUIRE(run_until([] {}, [&] { return (found = job.paths(1)).size() == 3; }, patience));
   for (int rank = 0; rank < 3; ++rank) {  // layout rank
     const PeerPath& peer = found[static_cast<std::size_t>(rank)];
     BOOST_TEST(to_int(peer.rank) == rank);
@@ -175,6 +174,7 @@ BOOST_AUTO_TEST_CASE(who_has_gone_is_not_there_any_more) {
 BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
   Job job;
   for (const int rank : {0, 2}) job.publish(rank);
+  BOOST_REQUIRE(run_until([] {}, [&] { return job.paths(1).size() == 2; }, patience));
   Hanging hanging(*job.sessions[2]);
   const auto began = Clock::now();
   const std::vector<PeerPath> found = job.paths(1, "state", 2s);
