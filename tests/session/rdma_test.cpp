@@ -13,6 +13,7 @@
 #include <map>
 
 #include "session/hang.hpp"
+#include "support/blocked.hpp"
 #include "support/deadline.hpp"
 #include "transport/rdma.hpp"
 
@@ -129,10 +130,10 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_ends_the_restore_s
   RestoreOptions options = by_reads();
   options.ingress_bytes_per_second = tensor_bytes / 16;
   Restore restore = session.restore(tensor.catalog(), options);
-  std::atomic<bool> moving = false;
-  restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);
-  while (!moving) std::this_thread::yield();
-  child.kill();
+  {
+    const BlockedInMove blocked(restore);
+    child.kill();
+  }
   const auto began = Clock::now();
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((Clock::now() - began < 2s * slowdown()));
