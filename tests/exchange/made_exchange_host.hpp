@@ -11,6 +11,8 @@
 #include "memory/copier.hpp"
 #include "memory/copy_queue.hpp"
 #include "runtime/uv_loop.hpp"
+#include "support/deadline.hpp"
+#include "support/job.hpp"
 
 namespace shardwire::test {
 
@@ -47,6 +49,11 @@ class MadeExchangeHost : public ExchangeHost, private RoundsHost {
       notices_ = notices;
       for (const auto& one : running_) one->directory_changed();
     });
+  }
+
+  /// Returns once rounds have begun. From any other thread.
+  void await_rounds() {
+    run_until([] {}, [this] { return loop_->call([this] { return !running_.empty(); }); }, patience);
   }
 
   std::vector<Bytes> gather(const std::string&, Bytes, Duration, Gathers::Kind, Wait) override { return {}; }

@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(a_restore_that_ends_ends_the_rounds_that_write_for_it) {
   for (const bool before : {true, false}) {
     Couple couple;
     std::thread stopping([&] {
-      if (!before) std::this_thread::sleep_for(100ms);
+      if (!before) couple.hosts[0].await_rounds();
       couple.hosts[0].loop()->call([&] { couple.steps[0]->stop(); });
     });
     if (before) stopping.join();
@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(members_that_are_gone_or_give_up_end_the_rounds_at_once) {
   for (const bool gone : {true, false}) {
     Couple couple;
     std::thread telling([&] {
-      std::this_thread::sleep_for(100ms);
+      couple.hosts[0].await_rounds();
       couple.hosts[0].notify({{7}, false});  // not a member of the group
       couple.hosts[0].notify(gone ? FailureNotices{{1}, false} : FailureNotices{{}, true});
     });
@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(a_session_that_is_closed_ends_its_rounds_in_order) {
   const Deadline deadline(120s);
   Couple couple;
   std::thread closing([&] {
-    std::this_thread::sleep_for(100ms);
+    couple.hosts[0].await_rounds();
     couple.hosts[0].close();
   });
   const Error error = failure_of([&] { couple.run(0); });
