@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
     pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
     return fabric.arm() && ::poll(&entry, 1, 50) == 0;
   };
-  BOOST_TEST(run_until([&] { readable.pair.step(); }, sleeps, 1s));
+  BOOST_TEST(run_until([&] { readable.pair.step(); }, sleeps, promptly));
 }
 
 BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_sleeps_when_the_peer_closes) {

@@ -3,6 +3,7 @@
 #include "runtime/socket_stream.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -274,7 +275,8 @@ BOOST_AUTO_TEST_CASE(finishing_is_bounded_when_the_peer_takes_nothing) {
     ends.stream->finish(200ms);
     ends.stream.reset();
   });
-  std::this_thread::sleep_for(500ms);
+  pollfd closed{ends.far.get(), POLLRDHUP, 0};
+  BOOST_REQUIRE(::poll(&closed, 1, static_cast<int>(std::chrono::milliseconds(promptly).count())) == 1);
   std::size_t got = 0;
   while (ends.read(1).size() == 1) ++got;  // returns once the stream has ended
   BOOST_TEST(got < 5'000'000U);
