@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <functional>
 
 #include "support/seed.hpp"
@@ -40,9 +41,16 @@ std::vector<Target> targets(Maker& maker) {
   return result;
 }
 
+// Of this thread, since a busy machine gives it little.
+std::chrono::nanoseconds processor_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
 /// Whether reading succeeds; it must otherwise end in the one typed error, and must not take long.
 bool accepted(const Target& target, std::span<const std::byte> bytes) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = processor_time();
   bool done = false;
   try {
     target.read(bytes);
@@ -50,7 +58,7 @@ bool accepted(const Target& target, std::span<const std::byte> bytes) {
   } catch (const Error& error) {
     BOOST_CHECK_MESSAGE(error.code() == ErrorCode::transport_failed, target.name << ": " << error.what());
   }
-  BOOST_CHECK_MESSAGE(std::chrono::steady_clock::now() - start < std::chrono::seconds(5), target.name << " is slow");
+  BOOST_CHECK_MESSAGE(processor_time() - start < std::chrono::seconds(5), target.name << " is slow");
   return done;
 }
 
@@ -82,10 +90,10 @@ constexpr std::uint16_t digests_kind = 15;
 constexpr std::uint64_t most = (1u << 29) - 1;
 
 void check_refused(const Bytes& bytes) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = processor_time();
   BOOST_CHECK_EXCEPTION((void)decode(bytes), Error,
                         [](const Error& error) { return error.code() == ErrorCode::transport_failed; });
-  BOOST_CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+  BOOST_CHECK(processor_time() - start < std::chrono::seconds(1));
 }
 
 }  // namespace
@@ -181,13 +189,13 @@ Words values_of(std::uint64_t list, std::uint64_t kind = item_list_kind) {
 }
 
 void check_values_refused(const Words& words, const std::string& part) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = processor_time();
   BOOST_CHECK_EXCEPTION((void)decode_values(bytes_of(words)), Error, [&](const Error& error) {
     BOOST_TEST_INFO(error.what());
     BOOST_TEST(std::string(error.what()).find(part) != std::string::npos);
     return error.code() == ErrorCode::transport_failed;
   });
-  BOOST_CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+  BOOST_CHECK(processor_time() - start < std::chrono::seconds(1));
 }
 
 BOOST_AUTO_TEST_CASE(lists_inside_lists_past_the_limit_are_refused) {
