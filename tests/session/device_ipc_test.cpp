@@ -179,8 +179,8 @@ BOOST_AUTO_TEST_CASE(memory_that_was_freed_while_published_is_not_handed_out_aga
   const Catalog catalog = wanted.catalog();
   two.restored(catalog);
   two.send_order("retake");
-  Restore again = two.reader.restore(catalog, within(3s * slowdown()));
-  const Error error = failure_of([&] { again.wait(); });
+  const Error error = failure_by(
+      3s, [&](Duration limit) { two.reader.restore(catalog, within(limit)).wait(); }, with_code(ErrorCode::withdrawn));
   BOOST_TEST((error.code() == ErrorCode::withdrawn), error.what());
   two.send_order("republish");
   BOOST_TEST(only_peer(two.restored(catalog)).path == "shm/mapped");

@@ -204,7 +204,7 @@ BOOST_AUTO_TEST_CASE(a_publication_is_announced_once_its_events_have_happened) {
   held.add_to(catalog, event);
   auto publishing = std::async(std::launch::async, [&] { return pair.source.publish(catalog); });
   Restore restore = pair.reader.restore(pair.want(1), within(patience));
-  std::this_thread::sleep_for(200ms);
+  require_both_serve(pair);
   BOOST_TEST(!restore.poll());
   BOOST_TEST((publishing.wait_for(0s) == std::future_status::timeout));
   held.fill(5);
@@ -221,7 +221,7 @@ BOOST_DATA_TEST_CASE(nothing_is_written_before_the_events_of_the_destination,
   pair.publish(1);
   void* const event = pair.devices->make_event();
   Restore restore = pair.reader.restore(pair.want(place, event), within(patience));
-  std::this_thread::sleep_for(200ms);
+  require_both_serve(pair);
   BOOST_TEST(!restore.poll());
   BOOST_TEST(pair.wanted->is(untouched));
   pair.devices->fire(event);
@@ -231,7 +231,7 @@ BOOST_DATA_TEST_CASE(nothing_is_written_before_the_events_of_the_destination,
   // A waiting restore can be cancelled, and the session can end meanwhile.
   void* const never = pair.devices->make_event();
   Restore waiting = pair.reader.restore(pair.want(place, never), within(patience));
-  std::this_thread::sleep_for(50ms);
+  require_both_serve(pair);
   waiting.cancel();
   BOOST_TEST((failure_of([&] { waiting.wait(); }).code() == ErrorCode::cancelled));
   BOOST_TEST(pair.wanted->is(untouched));
@@ -245,8 +245,10 @@ BOOST_DATA_TEST_CASE(who_waits_for_events_of_its_own_views_blames_no_source, boo
   Pair pair;
   pair.publish(1);
   void* const never = pair.devices->make_event();
-  Restore restore = pair.reader.restore(pair.want(place, never), within(5s * slowdown()));
-  const Error error = failure_of([&] { restore.wait(); });
+  const Catalog wanted = pair.want(place, never);
+  const Error error = failure_by(
+      5s, [&](Duration limit) { pair.reader.restore(wanted, within(limit)).wait(); },
+      [](const Error& one) { return says(one, "events of the destination's own views"); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST(says(error, "events of the destination's own views had not happened"), error.what());
   BOOST_TEST(!says(error, "source rank"), error.what());
@@ -262,7 +264,7 @@ BOOST_AUTO_TEST_CASE(an_event_is_not_used_once_the_restore_has_ended) {
   void* const event = pair.devices->make_event();
   pair.devices->hold_streams(true);
   Restore restore = pair.reader.restore(pair.want(on_host, event), within(patience));
-  std::this_thread::sleep_for(50ms);
+  require_both_serve(pair);
   restore.cancel();
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
   pair.devices->destroy(event);
@@ -293,8 +295,9 @@ BOOST_DATA_TEST_CASE(memory_that_was_freed_is_not_read_though_its_address_is_in_
   std::byte* const other = pair.devices->take(0, bytes);
   BOOST_REQUIRE(other == before);
   Session& session = local == 1 ? pair.source : pair.reader;
-  Restore restore = session.restore(pair.want(1), within(5s * slowdown()));
-  const Error error = failure_of([&] { restore.wait(); });
+  const Catalog wanted = pair.want(1);
+  const Error error = failure_by(
+      5s, [&](Duration limit) { session.restore(wanted, within(limit)).wait(); }, with_code(ErrorCode::withdrawn));
   BOOST_TEST((error.code() == ErrorCode::withdrawn), error.what());
   BOOST_TEST(says(error, "w:exp_avg"), error.what());
   BOOST_TEST(pair.wanted->is(untouched));
@@ -307,8 +310,9 @@ BOOST_AUTO_TEST_CASE(freed_memory_is_noticed_by_a_restore_that_has_read_it_befor
   const Catalog wanted = pair.want(1);
   pair.reader.restore(wanted, within(patience)).wait();
   pair.devices->give_back(held.address());
-  Restore again = pair.reader.restore(wanted, within(5s * slowdown()));
-  BOOST_TEST((failure_of([&] { again.wait(); }).code() == ErrorCode::withdrawn));
+  const auto again = [&](Duration limit) { pair.reader.restore(wanted, within(limit)).wait(); };
+  const auto withdrawn = with_code(ErrorCode::withdrawn);
+  BOOST_TEST(withdrawn(failure_by(5s, again, withdrawn)));
 }
 
 BOOST_AUTO_TEST_CASE(views_of_memory_that_is_not_there_are_refused_by_name) {
@@ -605,9 +609,8 @@ BOOST_DATA_TEST_CASE(sessions_go_on_while_memory_is_pinned, boost::unit_test::da
   const Catalog wanted = pair.want(from == on_host ? 1 : on_host);
   pair.devices->hold_host_memory(true);
   Restore restore = pair.reader.restore(wanted, within(patience));
-  std::this_thread::sleep_for(100ms);
-  BOOST_TEST(!restore.poll());
   require_both_serve(pair);
+  BOOST_TEST(!restore.poll());
   pair.devices->hold_host_memory(false);
   restore.wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
