@@ -49,8 +49,15 @@ class MemoryStore : public KeyValueStore {
   std::optional<Bytes> get(const std::string& key, std::chrono::nanoseconds timeout) override {
     std::unique_lock lock(mutex_);
     callers_.insert(std::this_thread::get_id());
+    ++gets_;
+    changed_.notify_all();
     if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); })) return std::nullopt;
     return values_[key];
+  }
+  /// Returns once it was asked so often: a member asks first, and again and again while it tries what it was told.
+  void await_gets(int count) {
+    std::unique_lock lock(mutex_);
+    require(changed_.wait_for(lock, patience, [&] { return gets_ >= count; }), "members ask the store");
   }
   std::string text(const std::string& key) {
     const std::lock_guard lock(mutex_);
@@ -67,6 +74,7 @@ class MemoryStore : public KeyValueStore {
   std::condition_variable changed_;
   std::map<std::string, Bytes> values_;
   std::set<std::thread::id> callers_;
+  int gets_ = 0;
 };
 
 struct StoreIsDown {};
@@ -182,7 +190,7 @@ void join_by(const std::string& text) {
 BOOST_AUTO_TEST_CASE(members_meet_on_a_port_that_the_system_gives) {
   const auto store = std::make_shared<MemoryStore>();
   on_members(4, [&](int member) {
-    if (member == 0) std::this_thread::sleep_for(100ms);  // the others wait for it
+    if (member == 0) store->await_gets(3);  // the others wait for it
     Session session = Session::join(through(store, member, 4), quick());
     meet(session);
   });
@@ -252,7 +260,7 @@ BOOST_AUTO_TEST_CASE(what_an_earlier_job_has_left_in_the_store_is_no_obstacle) {
   Session::join(through(store, 0, 1), quick()).close(5s);
   const std::string stale = store->text("shardwire/rendezvous/job");
   on_members(2, [&](int member) {
-    if (member == 0) std::this_thread::sleep_for(500ms);  // by then the other has tried the stored address
+    if (member == 0) store->await_gets(2);  // the other has tried the stored address
     Session session = Session::join(through(store, member, 2), quick());
     meet(session);
   });
@@ -327,7 +335,7 @@ BOOST_AUTO_TEST_CASE(who_finds_another_job_goes_on_looking_for_its_own) {
   const Session other = Session::join(through(elsewhere, 0, 2, "other"), quick());
   store->put("shardwire/rendezvous/job", bytes_of(elsewhere->text("shardwire/rendezvous/other")));
   on_members(2, [&](int member) {
-    if (member == 0) std::this_thread::sleep_for(500ms);  // by then that job has refused the other member
+    if (member == 0) store->await_gets(2);  // that job has refused the other member
     Session session = Session::join(through(store, member, 2), quick());
     meet(session);
   });
@@ -344,7 +352,7 @@ BOOST_AUTO_TEST_CASE(a_port_that_another_job_gives_up_is_asked_again) {
     bootstrap.port = earlier.port;  // so that the value in the store never changes
     bootstrap.job_key = Bytes(32, std::byte{5});
     if (member == 0) {
-      std::this_thread::sleep_for(500ms);
+      store->await_gets(2);
       other.reset();
     }
     Session session = Session::join(bootstrap, quick());
@@ -399,7 +407,7 @@ BOOST_AUTO_TEST_CASE(an_address_that_the_store_names_anew_is_given_its_time) {
   MutePort later;
   on_members(2, [&](int member) {
     if (member == 0) {
-      std::this_thread::sleep_for(300ms);
+      store->await_gets(1);
       store->put("shardwire/rendezvous/job", bytes_of("127.0.0.1 " + std::to_string(later.number()) + "\n"));
       return;
     }
@@ -411,10 +419,14 @@ BOOST_AUTO_TEST_CASE(an_address_that_the_store_names_anew_is_given_its_time) {
 }
 
 BOOST_AUTO_TEST_CASE(how_little_time_was_left_to_connect_is_said) {
-  const auto store = std::make_shared<SlowStore>(900ms);
   MutePort mute;
-  store->put("shardwire/rendezvous/job", bytes_of("127.0.0.1 " + std::to_string(mute.number()) + "\n"));
-  const Error error = failure_of([&] { Session::join(through(store, 1, 2), patient_for(1000ms)); });
+  const auto join = [&](Duration timeout) {
+    const auto store =
+        std::make_shared<SlowStore>(std::chrono::duration_cast<std::chrono::milliseconds>(timeout) - 100ms);
+    store->put("shardwire/rendezvous/job", bytes_of("127.0.0.1 " + std::to_string(mute.number()) + "\n"));
+    Session::join(through(store, 1, 2), patient_for(timeout));
+  };
+  const Error error = failure_by(1s, join, [](const Error& one) { return says(one, "no answer in 0.0"); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST(says(error, "no answer in 0.0"), error.what());
 }
