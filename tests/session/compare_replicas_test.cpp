@@ -399,7 +399,9 @@ BOOST_AUTO_TEST_CASE(a_holder_that_is_lost_ends_the_restore) {
 BOOST_AUTO_TEST_CASE(a_holder_that_is_silent_is_named_at_the_deadline) {
   const Deadline deadline(120s);
   WithFalseHolder made;
-  const Error error = made.failure([](Connection&, const wire::DigestRequest&) {}, 2s);
+  const Error error = failure_by(
+      2s, [&](Duration limit) { throw made.failure([](Connection&, const wire::DigestRequest&) {}, limit); },
+      [](const Error& one) { return says(one, "waiting for an answer"); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}), error.what());
   BOOST_TEST(says(error, "waiting for an answer from source rank 1"), error.what());
@@ -410,7 +412,8 @@ BOOST_AUTO_TEST_CASE(a_holder_that_grants_no_lease_is_named_at_the_deadline) {
   const Deadline deadline(120s);
   WithFalseHolder made;
   made.source->answer_leases_with([](Connection&, const wire::Lease&) {});
-  const Error error = failure_of([&] { made.restore(2s); });
+  const Error error = failure_by(
+      2s, [&](Duration limit) { made.restore(limit); }, [](const Error& one) { return !one.ranks().empty(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}), error.what());
 }
@@ -452,7 +455,7 @@ BOOST_DATA_TEST_CASE(a_comparison_ends_with_its_restore_or_its_session, boost::u
   Catalog catalog(Rank{0}, 1);
   made.wanted.add_to(catalog);
   Restore restore = made.reader.restore(catalog, comparing());
-  while (!asked) std::this_thread::sleep_for(1ms);
+  while (!asked && !restore.wait_for(1ms)) continue;
   if (session == 1) {
     made.reader.close(0s);
   } else {
