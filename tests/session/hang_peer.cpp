@@ -216,19 +216,21 @@ void be_reader(Session& session, int socket, Stop stop, std::optional<Method> me
       stop_this_process();
     }
     std::string result = "wrong";
-    bool stopped = false;  // shared: the callback is copied for each call
+    bool looked = false;  // shared: the callback is copied for each call
+    bool stopped = false;
     try {
       Restore restore = session.restore(tensor.catalog(), by(method, round == 0 ? first_deadline : patience));
       if (round == 0 && stop == Stop::moving) {
         restore.on_progress(
-            [&stopped](const Progress& progress) {
+            [&, socket](const Progress& progress) {
+              if (!std::exchange(looked, true)) write_frame(socket, {});
               if (stopped || progress.done_bytes < enough_bytes) return;
               stopped = true;
               stop_this_process();
             },
             1ms);
       }
-      if (round == 0 && stop != Stop::joined) write_frame(socket, {});
+      if (round == 0 && stop == Stop::bound) write_frame(socket, {});
       restore.wait();
       if (tensor.is_filled()) result = "good";
     } catch (const Error& error) {
