@@ -94,11 +94,12 @@ BOOST_AUTO_TEST_CASE(both_get_what_takes_the_place_of_memory_that_is_taken_back)
   ByteCount moved_again = 0;
   for (int round = 0; round < 3; ++round) {
     SlowRestore one(session);
+    std::optional<BlockedInMove> first(std::in_place, *one.restore);
     SlowRestore other(session);
-    BlockedInMove{*one.restore};
     {
-      const BlockedInMove both(*other.restore);  // restores of one session have one thread
-      write_frame(child.socket(), {});           // it withdraws, overwrites its memory, and publishes another state
+      // Restores of one session have one thread, so neither goes on.
+      const BlockedInMove both(*other.restore, 1, [&] { first.reset(); });
+      write_frame(child.socket(), {});  // it withdraws, overwrites its memory, and publishes another state
       read_frame(child.socket());
     }
     for (SlowRestore* restore : {&one, &other}) {
