@@ -60,44 +60,33 @@ def _work(pipe: Any, path: list[str]) -> None:
 
 
 class Pool:
-    def __init__(self) -> None:
-        self._workers: list[tuple[Any, Any]] = []
+    """Workers of each number of ranks that a test has asked for: what starts them takes longer than most functions do."""
 
-    def _start(self, world: int) -> None:
-        # Workers are forked from a process that has imported what most of them need, which takes longer than most functions do.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint",
-                                        "torch._dynamo"])
-        self._folder = tempfile.TemporaryDirectory()
-        for _ in range(world):
-            here, there = context.Pipe()
-            process = context.Process(target=_work, args=(there, sys.path), daemon=True)
-            process.start()
-            self._workers.append((process, here))
+    def __init__(self) -> None:
+        self._jobs: dict[int, _Job] = {}
 
     def stop(self) -> None:
-        for process, pipe in self._workers:
-            process.kill()  # first, else it complains about the pipe
-            process.join()
-            pipe.close()
-        self._workers = []
+        for world in [*self._jobs]:
+            self._stop(world)
+
+    def _stop(self, world: int) -> None:
+        self._jobs.pop(world).stop()
 
     def __call__(self, world: int, function: Callable[..., Any], *arguments: Any, seconds: float = 120) -> list[Any]:
         """The results of function(rank, world, *arguments) by rank."""
-        if len(self._workers) != world:
-            self.stop()
-            self._start(world)
+        if world not in self._jobs:
+            self._jobs[world] = _Job(world)
+        workers, store = self._jobs[world].workers, self._jobs[world].folder.name + "/store"
         end = time.monotonic() + seconds
-        store = self._folder.name + "/store"
-        for rank, (_, pipe) in enumerate(self._workers):
+        for rank, (_, pipe) in enumerate(workers):
             pipe.send((function.__module__, function.__name__, rank, world, store, arguments))
-        ranks = {pipe: rank for rank, (_, pipe) in enumerate(self._workers)}
+        ranks = {pipe: rank for rank, (_, pipe) in enumerate(workers)}
         results: dict[int, tuple[str, Any]] = {}
         failed: dict[int, str] = {}
         while len(results) < world:
             ready = connection.wait([pipe for pipe, rank in ranks.items() if rank not in results], max(0.0, end - time.monotonic()))
             if not ready:
-                self._raise_hang([rank for rank in range(world) if rank not in results], failed)
+                self._raise_hang([rank for rank in range(world) if rank not in results], world, failed)
             for pipe in ready:
                 rank = ranks[pipe]
                 results[rank] = pipe.recv()
@@ -105,18 +94,42 @@ class Pool:
                     failed[rank] = f"rank {rank}:\n{results[rank][1]}"
                     end = min(end, time.monotonic() + _AFTER_A_FAILURE)  # the others may wait for it
         if failed:
-            self.stop()  # the ranks may not be alike any more
+            self._stop(world)  # the ranks may not be alike any more
             raise Failed("\n".join(failed.values()))
         return [results[rank][1] for rank in range(world)]
 
-    def _raise_hang(self, ranks: list[int], failed: dict[int, str]) -> NoReturn:
-        processes = [process for process, _ in self._workers]
+    def _raise_hang(self, ranks: list[int], world: int, failed: dict[int, str]) -> NoReturn:
+        processes = [process for process, _ in self._jobs[world].workers]
         times = [f"rank {rank}: {_times(process.pid)}" for rank, process in enumerate(processes)]
         for process in processes:
             os.kill(process.pid, signal.SIGUSR1)
         time.sleep(1)
-        self.stop()
+        self._stop(world)
         raise Failed("\n".join([f"ranks {ranks} hang", *times, *failed.values()]))
+
+
+class _Job:
+    """The workers of one number of ranks, and their store."""
+
+    def __init__(self, world: int) -> None:
+        # Workers are forked from a process that has imported what most of them need, which takes longer than most functions do.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint",
+                                        "torch._dynamo"])
+        self.folder = tempfile.TemporaryDirectory()
+        self.workers: list[tuple[Any, Any]] = []
+        for _ in range(world):
+            here, there = context.Pipe()
+            process = context.Process(target=_work, args=(there, sys.path), daemon=True)
+            process.start()
+            self.workers.append((process, here))
+
+    def stop(self) -> None:
+        for process, pipe in self.workers:
+            process.kill()  # first, else it complains about the pipe
+            process.join()
+            pipe.close()
+        self.folder.cleanup()
 
 
 @pytest.fixture(scope="session")
