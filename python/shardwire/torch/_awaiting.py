@@ -31,7 +31,7 @@ def reading(session: Session, name: str, inventory: Inventory) -> Iterator[None]
     """For restores of what `inventory` lists. Raises Withdrawn if a publication that they lack has ended meanwhile."""
     try:
         yield
-    except (LayoutMismatch, StepMismatch, TimedOut) as error:
+    except (LayoutMismatch, StepMismatch, TimedOut, Withdrawn) as error:
         try:
             now = session.inventory(name, inventory.step, _LOOK_AFTER_AN_ERROR).publishers
         except Error:
