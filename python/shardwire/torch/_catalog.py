@@ -17,7 +17,7 @@ from ._absent import OneElement
 from ._dtensor import is_dtensor
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
-from ._lists import require_no_item, sent_tensors, without_tensors
+from ._lists import is_one, require_no_item, sent_tensors, without_tensors
 from ._model import Memories, Parameter, add_tensor, buffers, extra_states, modules, parameters
 from ._optimizers import Optimized, Optimizers, list_of, optimized
 from ._places import Places
@@ -152,7 +152,7 @@ class ModelCatalog:
         fqn = one.parameter.fqn
         if name in (PARAM, GROUP):
             raise Unsupported(f"{fqn}: an optimizer keeps a state named '{name}', which is taken: rename it")
-        if not isinstance(value, torch.Tensor):
+        if not is_one(value):
             tensors = sent_tensors(one, name, value)
             self.values[TensorKey(fqn, name)] = without_tensors(value) if tensors else value
             for item, tensor in tensors.items():

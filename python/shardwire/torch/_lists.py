@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors in lists that optimizers keep of a parameter: states of their own, named like `state[0]`."""
+"""Tensors in lists and in quantized states that optimizers keep of a parameter: states of their own, named like `state[0]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 
 from .. import Unsupported
 from ._optimizers import Optimized
-from ._values import ELSEWHERE
+from ._quantized import Inside, is_quantized, parts, quantized, whole
+from ._values import ELSEWHERE, Quantized
 
 
 class Tensors(dict[str, torch.Tensor]):
@@ -17,15 +18,27 @@ class Tensors(dict[str, torch.Tensor]):
 
 
 def tensors_in(name: str, thing: Any) -> Mapping[str, torch.Tensor]:
-    """The tensors in a list or tuple, or in those within it, by name."""
+    """The tensors in a list or tuple, or in those within it, or of a quantized state, by name."""
     if isinstance(thing, Tensors):
         return thing
+    if is_quantized(thing):
+        return parts(name, thing)
     found: dict[str, torch.Tensor] = {}
     if type(thing) in (list, tuple):
         for number, item in enumerate(thing):
             at = f"{name}[{number}]"
             found.update({at: item} if isinstance(item, torch.Tensor) else tensors_in(at, item))
     return found
+
+
+def is_one(thing: Any) -> bool:
+    """Whether a state is one tensor."""
+    return isinstance(thing, torch.Tensor) and not is_quantized(thing)
+
+
+def tensors_of(name: str, thing: Any) -> Mapping[str, torch.Tensor]:
+    """The tensors of a state by name."""
+    return {name: thing} if is_one(thing) else tensors_in(name, thing)
 
 
 def require_no_item(one: Optimized, name: str) -> None:
@@ -37,7 +50,10 @@ def require_no_item(one: Optimized, name: str) -> None:
 
 def sent_tensors(one: Optimized, name: str, thing: Any) -> Mapping[str, torch.Tensor]:
     """Those that are sent as tensors: none if one of them, by its shape, is no part of the parameter's state."""
-    tensors = tensors_in(name, thing)
+    try:
+        tensors = tensors_in(name, thing)
+    except Unsupported as error:
+        raise Unsupported(f"{one.parameter.fqn}:{error}") from None
     for tensor in tensors.values():
         try:
             one.local(tensor)
@@ -47,14 +63,18 @@ def sent_tensors(one: Optimized, name: str, thing: Any) -> Mapping[str, torch.Te
 
 
 def without_tensors(thing: Any) -> Any:
-    """The list with marks in place of its tensors."""
+    """The list with marks in place of its tensors, or what a quantized state is beside them."""
+    if is_quantized(thing):
+        return quantized(thing)
     if isinstance(thing, torch.Tensor):
         return ELSEWHERE
     return type(thing)(map(without_tensors, thing)) if type(thing) in (list, tuple) else thing
 
 
 def with_tensors(name: str, thing: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """The list with its tensors in place of the marks."""
+    """The list with its tensors in place of the marks, or the quantized state of the tensors."""
+    if isinstance(thing, Quantized):
+        return whole(name, thing, tensors)
     if thing is ELSEWHERE:
         return tensors[name]
     if type(thing) in (list, tuple):
@@ -68,9 +88,11 @@ def items_of(name: str, states: Iterable[str]) -> list[str]:
 
 
 def lists_in(things: Iterable[Any]) -> list[Any]:
-    """The lists and tuples with tensors among these, and those within them."""
+    """The lists, tuples and quantized states with tensors among these, and those within them."""
     found: list[Any] = []
     for thing in things:
         if type(thing) in (list, tuple) and tensors_in("", thing):
             found += [thing, *lists_in(thing)]
+        elif is_quantized(thing):
+            found.append(Inside(thing))
     return found

@@ -12,7 +12,7 @@ from ._catalog import GROUP, Catalogs, ModelCatalog
 from ._extra import OF_ALL, extra_values
 from ._hooks import beside_states, changes, saved
 from ._layouts import Ranks
-from ._lists import tensors_in
+from ._lists import tensors_of
 from ._model import modules
 from ._optimizers import Optimized, empty_groups, entries, entry_name, options, tie_name
 from ._shared import tie_of, ties
@@ -65,8 +65,7 @@ def _state_tensors(mine: Sequence[Optimized]) -> Iterator[tuple[TensorKey, torch
     """The first of several with one memory comes last."""
     for one in reversed(mine):
         for state, kept in reversed(one.state.items()):
-            tensors = {state: kept} if isinstance(kept, torch.Tensor) else tensors_in(state, kept)
-            yield from ((TensorKey(one.parameter.fqn, name), tensor) for name, tensor in tensors.items())
+            yield from ((TensorKey(one.parameter.fqn, name), tensor) for name, tensor in tensors_of(state, kept).items())
 
 
 def catalog_of(catalogs: Catalogs, ranks: Ranks, extra: Mapping[str, Any] | None) -> Catalog:

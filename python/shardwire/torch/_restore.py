@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence, cast
 
 import torch
 from torch import nn
@@ -25,10 +25,11 @@ from ._dtypes import dtype_of, name_of
 from ._extra import received_extra, request_extra
 from ._hooks import is_of_hooks, load_optimizer, loader
 from ._layouts import Local, Ranks
-from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
+from ._lists import Tensors, is_one, items_of, sent_tensors, tensors_in, tensors_of, with_tensors
 from ._model import Memories, add_tensor, reshard
 from ._moving import RestoreResult, move
 from ._optimizers import Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, step_device, tie_of
+from ._quantized import new_part
 from ._values import from_value, put
 
 
@@ -77,8 +78,11 @@ class _Asked:
         return isinstance(other, _Asked) and self._all == other._all
 
 
-def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
+def _new_state(one: Optimized, state: str, info: TensorInfo) -> torch.Tensor:
     key, dtype = one.parameter.key, dtype_of(info.dtype)
+    part = new_part(state, dtype, info.shape, key)
+    if part is not None:
+        return part
     if info.shape == one.parameter.local.shape and info.shape != ():
         return torch.empty_like(key.detach(), dtype=dtype)
     if info.shape == ():
@@ -105,25 +109,25 @@ class _StateTensors:
 
     def of(self, one: Optimized, state: str, info: TensorInfo, known: Any) -> torch.Tensor:
         if not self._shared:
-            return self._apart(one, info, known)
+            return self._apart(one, state, info, known)
         fqns = [self._published.aliases.get(name, name) for name in (one.parameter.fqn, *one.parameter.aliases)]
         if self._shared.isdisjoint(fqns):
-            return self._apart(one, info, known)
+            return self._apart(one, state, info, known)
         keys = [TensorKey(fqn, state) for fqn in fqns]
         first = next((self._published.ties[key] for key in keys if key in self._published.ties), keys[0])
         key, tensor = self._chosen.get(first, (keys[0], None))
         if tensor is None or key == keys[0]:  # parameters that are one in the sources, and several here, have states of their own
-            tensor = self._apart(one, info, known)
+            tensor = self._apart(one, state, info, known)
         self._chosen.setdefault(first, (keys[0], tensor))
         return tensor
 
-    def _apart(self, one: Optimized, info: TensorInfo, known: Any) -> torch.Tensor:
+    def _apart(self, one: Optimized, state: str, info: TensorInfo, known: Any) -> torch.Tensor:
         """The known tensor unless another state has it."""
-        if isinstance(known, torch.Tensor):
+        if is_one(known):
             this = object()
             if self._taken.first(local_tensor(known) if is_dtensor(known) else known, this) is this or one.parameter.shares_state:
-                return known
-        return _new_state(one, info)
+                return cast(torch.Tensor, known)
+        return _new_state(one, state, info)
 
 
 @contextlib.contextmanager
@@ -186,7 +190,7 @@ def _create_missing_states(found: Sequence[Optimized], published: Published) -> 
             items = {item: tensors.of(one, item, wanted.pop(item), known.get(item)) for item in items_of(state, wanted)}
             if items.keys() != known.keys() or any(items[item] is not known[item] for item in items):
                 kept[state] = Tensors(items)
-            elif isinstance(kept.get(state), torch.Tensor):
+            elif is_one(kept.get(state)):
                 kept[state] = None  # the sources have something else there
         for state, info in wanted.items():
             kept[state] = tensors.of(one, state, info, kept.get(state))
@@ -264,7 +268,7 @@ class _Values:
 
         def placed(value: Any, local: Any) -> Any:
             """In the memory of the local tensor, unless that has received another value already."""
-            if not isinstance(local, torch.Tensor) or not isinstance(value, torch.Tensor) or id(value) in self.tied:
+            if value is local or not isinstance(local, torch.Tensor) or not isinstance(value, torch.Tensor) or id(value) in self.tied:
                 return value
             first = written.setdefault(id(local), value)
             return put(value, local) if first is value or torch.equal(first, value) else value
@@ -325,7 +329,7 @@ class _Objects:
             return None
         name = key.state.partition("[")[0]
         kept = one.state.get(key.state, one.state.get(name))
-        return kept if isinstance(kept, torch.Tensor) else tensors_in(name, kept).get(key.state)
+        return tensors_of(name, kept).get(key.state)
 
 
 def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], published: Published, moving: Restore) -> _Values:
@@ -406,7 +410,7 @@ def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Publi
 def _parts_of_states(one: Optimized) -> dict[str, Local]:
     parts: dict[str, Local] = {}
     for name, kept in one.state.items():
-        for state, value in ({name: kept} if isinstance(kept, torch.Tensor) else sent_tensors(one, name, kept)).items():
+        for state, value in ({name: kept} if is_one(kept) else sent_tensors(one, name, kept)).items():
             local = one.local(value)
             if local is not None:
                 parts[state] = local

@@ -7,6 +7,7 @@ Values have text keys and 64-bit integers only. A dict with one of the keys belo
 from __future__ import annotations
 
 import collections
+import dataclasses
 import io
 import sys
 from typing import Any
@@ -22,7 +23,8 @@ _ARRAY = "\0array"  # an array of numpy: its elements
 _SCALAR = "\0scalar"  # a scalar of numpy: an array without dims
 _FILE = "\0file"  # io.BytesIO: its bytes, and the position in them
 _TENSOR = "\0tensor"  # a tensor in a list that travels by a name of its own
-_RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR, _FILE, _TENSOR)
+_QUANTIZED = "\0quantized"  # a state whose tensors travel by names of their own: its class, and what else it consists of
+_RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR, _FILE, _TENSOR, _QUANTIZED)
 
 
 class _Elsewhere:
@@ -30,6 +32,18 @@ class _Elsewhere:
 
 
 ELSEWHERE = _Elsewhere()
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantized:
+    """What a quantized state is beside its tensors, which travel by names of their own."""
+
+    kind: str
+    """The name of its class."""
+    context: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join(map(repr, self.context))})"
 
 
 def tensor_value(tensor: torch.Tensor) -> TensorValue:
@@ -75,6 +89,8 @@ def to_value(thing: Any) -> Any:
         return {_ITEMS: [(to_value(key), to_value(item)) for key, item in thing.items()]}
     if thing is ELSEWHERE:
         return {_TENSOR: True}
+    if kind is Quantized:
+        return {_QUANTIZED: (thing.kind, to_value(thing.context))}
     if kind is io.BytesIO:
         return {_FILE: (thing.getvalue(), thing.tell())}
     array = _array_value(thing)
@@ -100,6 +116,9 @@ def from_value(value: Any) -> Any:
     if isinstance(value, dict):
         if _TENSOR in value:
             return ELSEWHERE
+        if _QUANTIZED in value:
+            name, context = value[_QUANTIZED]
+            return Quantized(name, from_value(context))
         if _ARRAY in value:
             return tensor_of(value[_ARRAY]).numpy()
         if _SCALAR in value:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States that are quantized by blocks: codes, scales and a table."""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+import pytest
+import quantized
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import shardwire as sw
+import shardwire.torch as swt
+
+PLAIN, ROWS, COLUMNS = (None, 1), 0, 1
+
+
+@pytest.mark.parametrize("warm", [0, 7], ids=["cold", "warm"])
+@pytest.mark.parametrize("source, target", [(PLAIN, PLAIN), (PLAIN, (ROWS, 3)), ((ROWS, 4), PLAIN), ((ROWS, 4), (ROWS, 3)),
+                                            ((ROWS, 3), (COLUMNS, 4)), ((COLUMNS, 2), (ROWS, 4))])
+def test_blocks_move_with_their_elements(pool, source, target, warm):
+    assert pool(4, quantized.move, source, target, warm) == [("", [])] * 4
+
+
+@pytest.mark.parametrize("source, columns", [((ROWS, 4), 20), ((COLUMNS, 4), 96)])
+def test_blocks_that_do_not_end_where_shards_do_are_refused(pool, source, columns):
+    results = pool(4, quantized.move, source, PLAIN, 0, columns)
+    for text, _ in results:
+        assert text.startswith("publish: Unsupported: weight:moment is quantized by blocks of 16 elements, and is Shard(")
+
+
+def test_another_kind_is_refused(pool):
+    [(text, _), *_] = pool(4, quantized.move, PLAIN, PLAIN, 7, quantized.COLUMNS, False)
+    assert "restore: LayoutMismatch: moment: source has quantized.Blocks(True), target wants quantized.Blocks(False)" in text
+
+
+def test_tensors_that_are_replaced_are_published():
+    store = dist.HashStore()
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        holder, reader = threads.map(lambda rank: swt.join(store, rank, 2), range(2))
+    source, target = nn.Linear(16, 3, bias=False), nn.Linear(16, 3, bias=False)
+    theirs, ours = quantized.Optimizer(source.parameters(), 1), quantized.Optimizer(target.parameters(), 2)
+    kept, wanted = swt.State(source, theirs, ranks=[0]), swt.State(target, ours, ranks=[1])
+    with holder, reader:
+        for step in (1, 2):
+            theirs.state[source.weight]["moment"].scale = torch.full((3,), float(step))
+            kept.publish(holder, step=step, snapshot="copy")
+            wanted.restore(reader, step=step)
+            assert ours.state[target.weight]["moment"].scale.tolist() == [step] * 3
+
+
+def test_a_class_that_is_not_loaded_is_named():
+    with pytest.raises(sw.Unsupported, match="source has a nowhere.Blocks, which is not known here: import nowhere before"):
+        from shardwire.torch._quantized import whole
+        from shardwire.torch._values import Quantized
+        whole("moment", Quantized("nowhere.Blocks", ()), {})
