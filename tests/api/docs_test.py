@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds documents against the code: docs_test.py SOURCE_ROOT SHARDWIRE COMPILER [ARGUMENT...]
+
+* Links to files and headings lead somewhere, and rows of tables have as many cells as their head.
+* Files of tests and cases of tests that are named exist; so do names of C++, variables, and options of the command.
+* Every block of C++ compiles. What it takes from elsewhere stands in a comment before it: <!-- given: PARAMETERS -->
+* `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
+
+What documents say of Python is held against the package by python/tests/torch/test_documents.py.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+ROOT, SHARDWIRE = (pathlib.Path(one).resolve() for one in sys.argv[1:3])
+COMPILER = sys.argv[3:]
+EVERY_PAGE = [*ROOT.glob("*.md"), *(page for folder in ("docs", "perf", "python", "schema", "src", "tests", "transport")
+                                    for page in (ROOT / folder).rglob("*.md"))]
+FOR_USERS = [ROOT / "README.md", ROOT / "python/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.S | re.M)
+INLINE = re.compile(r"`([^`\n]+)`")
+
+
+def place(page: pathlib.Path, text: str) -> str:
+    return f"{page.relative_to(ROOT)}: {text}"
+
+
+def prose(page: pathlib.Path) -> str:
+    return BLOCK.sub("", page.read_text())
+
+
+def inline(page: pathlib.Path) -> list[str]:
+    return INLINE.findall(prose(page))
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def links() -> Iterator[str]:
+    for page in EVERY_PAGE:
+        for link in re.findall(r"\]\(([^)\s]+)\)", INLINE.sub("", prose(page))):
+            path, _, heading = link.partition("#")
+            if re.match(r"\w+:", link):
+                continue
+            target = (page.parent / path).resolve() if path else page
+            if not target.exists():
+                yield place(page, f"{link} does not exist")
+            elif heading and heading not in anchors(target):
+                yield place(page, f"{link}: there is no such heading")
+
+
+def tables() -> Iterator[str]:
+    """A `|` in code ends a cell too."""
+    for page in EVERY_PAGE:
+        for table in re.findall(r"(?:^\|.*\n)+", prose(page), re.M):
+            head, *rows = table.splitlines()
+            for row in rows:
+                if len(re.findall(r"(?<!\\)\|", row)) != len(re.findall(r"(?<!\\)\|", head)):
+                    yield place(page, f"not as many cells as in the first row: {row[:100]}")
+
+
+def readme_length() -> Iterator[str]:
+    lines = len((ROOT / "README.md").read_text().splitlines())
+    if lines > 120:
+        yield f"README.md has {lines} lines, more than 120"
+
+
+def pages_are_listed() -> Iterator[str]:
+    index = (ROOT / "docs/README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        if page.name != "README.md" and f"({page.name})" not in index:
+            yield f"docs/README.md does not list {page.name}"
+
+
+def tests() -> Iterator[str]:
+    """`tests/area/unit_test.cpp`: `case`, `case`, or the same of a file in Python."""
+    for page in FOR_USERS:
+        for path in inline(page):
+            if re.fullmatch(r"(tests|perf|python|\.ci)/[\w./-]+", path) and not (ROOT / path).exists():
+                yield place(page, f"{path} does not exist")
+        for path, names in re.findall(r"`([\w/]+_test\.cpp|[\w/]+\.py)`: (`\w+`(?:, `\w+`)*)", page.read_text()):
+            code = (ROOT / path).read_text()
+            for name in INLINE.findall(names):
+                if not re.search(rf"(def |TEST_CASE\(){name}\b", code):
+                    yield place(page, f"{path} has no case {name}")
+
+
+def variables() -> Iterator[str]:
+    known = set(re.findall(r'"(SHARDWIRE_\w+)"', (ROOT / "src/support/environment.cpp").read_text()))
+    of_c = set(re.findall(r"\bSHARDWIRE_\w+", "".join(header.read_text() for header in (ROOT / "include").rglob("*.*"))))
+    symbols = {"SHARDWIRE_C_1"}
+    for page in FOR_USERS:
+        for name in sorted(set(re.findall(r"\bSHARDWIRE_[A-Z0-9_]*[A-Z0-9]\b", page.read_text())) - known - of_c - symbols):
+            yield place(page, f"there is no {name}")
+    described = set(re.findall(r"^\| `(SHARDWIRE_\w+)`", (ROOT / "docs/ports-and-processes.md").read_text(), re.M))
+    for name in sorted(known ^ described):
+        yield f"docs/ports-and-processes.md: {name} is {'not described' if name in known else 'no variable'}"
+
+
+def names_of_cpp() -> Iterator[str]:
+    words = set(re.findall(r"\w+", "".join(header.read_text() for header in (ROOT / "include").rglob("*.*"))))
+    for page in FOR_USERS:
+        for code in inline(page):
+            qualified = re.match(r"\w+(?:::\w+)+", code)
+            for name in qualified[0].split("::") if qualified else []:
+                if name not in words:
+                    yield place(page, f"{code}: no public header has {name}")
+
+
+def help_of(command: str, known: dict[str, str] = {}) -> str:
+    if command not in known:
+        result = subprocess.run([SHARDWIRE, command, "--help"], capture_output=True, text=True)
+        known[command] = result.stdout if f"shardwire {command} " in result.stdout else ""
+    return known[command]
+
+
+def options() -> Iterator[str]:
+    for page in FOR_USERS:
+        blocks = (code for language, code in BLOCK.findall(page.read_text()) if language in ("", "sh", "console"))
+        for code in (*inline(page), *"".join(blocks).splitlines()):
+            for command, rest in re.findall(r"\bshardwire ([a-z]+)\b([^#|&]*)", code):
+                if not help_of(command):
+                    yield place(page, f"{code}: there is no command {command}")
+                for option in re.findall(r"--[a-z-]+", rest):
+                    if not re.search(rf"{option}\b", help_of(command)):
+                        yield place(page, f"{code}: {command} has no {option}")
+
+
+def compiles() -> Iterator[str]:
+    """Whole programs are left out: README's and that of docs/c.md are built and run elsewhere."""
+    program = "#include <shardwire/shardwire.hpp>\nusing namespace shardwire;\nusing namespace std::chrono_literals;\n"
+    fragments = re.compile(r"(?:<!-- given: (.*?) -->\n)?^```cpp\n(.*?)^```$", re.S | re.M)
+    for number, page in enumerate(FOR_USERS):
+        for given, code in fragments.findall(page.read_text()):
+            if "int main(" not in code:
+                line = page.read_text()[: page.read_text().index(code)].count("\n") + 1
+                program += f'void block_{number}_{line}({given}) {{\n#line {line} "{place(page, "")[:-2]}"\n{code}}}\n'
+    # Errors name the page. Variables that a fragment only shows may be unused.
+    result = subprocess.run([*COMPILER, "-std=c++20", "-fsyntax-only", "-xc++", "-"], input=program, capture_output=True, text=True)
+    if result.returncode != 0:
+        yield result.stderr
+
+
+def consoles() -> Iterator[str]:
+    for page in FOR_USERS:
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "shardwire").symlink_to(SHARDWIRE)
+            text = page.read_text()
+            for found in BLOCK.finditer(text):
+                language, code = found.groups()
+                if language == "json":
+                    named = re.findall(r"`(\w+\.json)`", text[: found.start()])
+                    (pathlib.Path(folder) / named[-1]).write_text(code)
+                    plan = subprocess.run(["./shardwire", "plan", named[-1], "--json"], cwd=folder, capture_output=True, text=True)
+                    if plan.returncode > 1:
+                        yield place(page, plan.stderr)
+                if language == "console":
+                    command, _, shown = code.removeprefix("$ ").partition("\n")
+                    ran = subprocess.run(["bash", "-c", f"PATH=.:$PATH; {command} 2>&1"], cwd=folder, capture_output=True, text=True)
+                    if ran.stdout != shown:
+                        yield place(page, f"{command} prints\n{ran.stdout}")
+
+
+CASES = [links, tables, readme_length, pages_are_listed, tests, variables, names_of_cpp, options, compiles, consoles]
+failed = 0
+for case in CASES:
+    problems = list(case())
+    failed += bool(problems)
+    for problem in problems:
+        print(f"{case.__name__}: {problem}")
+print(f"cases: {len(CASES) - failed} passed, {failed} failed, 0 skipped")
+sys.exit(failed > 0)
