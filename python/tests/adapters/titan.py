@@ -2,7 +2,9 @@
 """TorchTitan's trainer on the CPU: a small llama3, bytes as tokens, and texts of its own.
 
 TorchTitan is written for GPUs and for a later torch. It takes its device from a module that is looked up once, so that is set
-here; `torch.distributed.set_timeout` is not in torch 2.13 under this name; its attention without masks has to be chosen.
+here; `torch.distributed.set_timeout` is not in torch 2.13 under this name; of its attention only the one without masks computes
+gradients on the CPU. Its models import `triton`. gloo needs FSDP2's plain sum of gradients, and `spmd_backend` has to be
+`partial_dtensor`. CUDA graphs, compilation, float8 and mixed precision are off.
 """
 
 from __future__ import annotations
