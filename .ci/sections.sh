@@ -268,7 +268,7 @@ export TSAN_OPTIONS=suppressions=$PWD/tests/support/tsan.supp:history_size=4
 # address PATTERN. Lines and functions are all that a report names; the rest of what -g makes costs a sixth of the time.
 # Clang's precompiled headers carry times, so that nothing compiled with them is found again.
 address() {
-  local -x CXX='ccache clang++-14' CXXFLAGS="${CXXFLAGS:-} -g1" TEST_SLOW_MACHINE=1
+  local -x CXX='ccache clang++-14' CXXFLAGS="${CXXFLAGS:-} -g1"
   check 'configure, address and undefined' configure build-ci-address -Doptimization=1 \
     -Dunity=on -Dunity_size=20 -Db_pch=false -Db_sanitize=address,undefined -Db_lundef=false
   cases 'address and undefined, clang' run_tests build-ci-address "$1" --timeout-multiplier 3
@@ -281,7 +281,7 @@ fi
 # thread PATTERN [MESON OPTION...]. UCX's hooks on memory calls run at the end of a thread, when the sanitizer has already forgotten it,
 # and crash it.
 thread() {
-  local -x CXXFLAGS="${CXXFLAGS:-} -g1" UCX_MEM_EVENTS=n TEST_SLOW_MACHINE=1
+  local -x CXXFLAGS="${CXXFLAGS:-} -g1" UCX_MEM_EVENTS=n
   check 'configure, thread' configure build-ci-thread -Doptimization=1 \
     -Dunity=on -Dunity_size=20 -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false "${@:2}"
   cases 'thread, gcc' run_tests build-ci-thread "$1" --timeout-multiplier 3 "${thread_wrapper[@]}"

@@ -9,7 +9,7 @@
 
 namespace shardwire::test {
 
-/// Whether the machine is emulated, or sanitizers watch: what runs is many times slower than otherwise.
+/// Whether the machine is emulated: some dozens of times slower than others.
 inline bool on_slow_machine() {
   return std::getenv("TEST_SLOW_MACHINE") != nullptr;
 }
