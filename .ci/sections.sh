@@ -219,13 +219,18 @@ run_tests() {
 
 sources() { git ls-files '*.cpp' '*.hpp' '*.c' '*.h'; }
 formatted() { sources | xargs clang-format-14 --dry-run -Werror; }
-spelled() { git ls-files ':!LICENSE' ':!tests/fuzz/corpus' ':!tests/fuzz/found' | xargs codespell; }
+spelled() { git ls-files ':!LICENSE*' ':!tests/fuzz/corpus' ':!tests/fuzz/found' | xargs codespell; }
+# Each file has a holder of its copyright and a licence whose text is here.
+licensed() {
+  python3 -m venv build-ci-reuse && build-ci-reuse/bin/pip install --quiet 'reuse==6.2.*' && build-ci-reuse/bin/reuse lint
+}
 texts() {
   check 'format' formatted
   check 'spelling' spelled
   check 'white space' .ci/check-text whitespace
   check 'SPDX lines' .ci/check-text spdx
   check 'includes point one way' .ci/check-includes
+  [[ -z $everything ]] || check 'licences' licensed
 }
 
 release_tests() { ./quickstart test || count_tests build; }
