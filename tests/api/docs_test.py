@@ -4,6 +4,7 @@
 
 * Links to files and headings lead somewhere, and rows of tables have as many cells as their head.
 * Files of tests and cases of tests that are named exist; so do names of C++, variables, and options of the command.
+* SECURITY.md lists the fuzz targets.
 * Every block of C++ compiles. What it takes from elsewhere stands in a comment before it: <!-- given: PARAMETERS -->
 * `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
 
@@ -20,7 +21,8 @@ ROOT, SHARDWIRE = (pathlib.Path(one).resolve() for one in sys.argv[1:3])
 COMPILER = sys.argv[3:]
 EVERY_PAGE = [*ROOT.glob("*.md"), *(page for folder in ("docs", "perf", "python", "schema", "src", "tests", "transport")
                                     for page in (ROOT / folder).rglob("*.md"))]
-FOR_USERS = [ROOT / "README.md", ROOT / "python/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOR_USERS = [*(ROOT / page for page in ("README.md", "SECURITY.md", "python/README.md")),
+             *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.S | re.M)
 INLINE = re.compile(r"`([^`\n]+)`")
 
@@ -132,6 +134,13 @@ def options() -> Iterator[str]:
                         yield place(page, f"{code}: {command} has no {option}")
 
 
+def fuzz_targets() -> Iterator[str]:
+    [table] = re.findall(r"^fuzz_targets = \[(.*?)\]", (ROOT / "tests/fuzz/meson.build").read_text(), re.M | re.S)
+    [section] = re.findall(r"^## Fuzzing$(.*?)(?=^## |\Z)", (ROOT / "SECURITY.md").read_text(), re.M | re.S)
+    for name in sorted(set(re.findall(r"'(\w+)'", table)) ^ set(re.findall(r"`(\w+)`", section))):
+        yield f"SECURITY.md: the fuzz target {name} is missing there or in tests/fuzz/meson.build"
+
+
 def compiles() -> Iterator[str]:
     """Whole programs are left out: README's and that of docs/c.md are built and run elsewhere."""
     program = "#include <shardwire/shardwire.hpp>\nusing namespace shardwire;\nusing namespace std::chrono_literals;\n"
@@ -167,7 +176,7 @@ def consoles() -> Iterator[str]:
                         yield place(page, f"{command} prints\n{ran.stdout}")
 
 
-CASES = [links, tables, readme_length, pages_are_listed, tests, variables, names_of_cpp, options, compiles, consoles]
+CASES = [links, tables, readme_length, pages_are_listed, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles]
 failed = 0
 for case in CASES:
     problems = list(case())
