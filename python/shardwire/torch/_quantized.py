@@ -21,6 +21,16 @@ _CODES, _SCALE, _TABLE = "codes", "scale", "qmap"
 _NAMES = {_CODES, _SCALE, _TABLE}
 
 
+def _local(thing: Any) -> Any:
+    return local_tensor(thing) if is_dtensor(thing) else thing
+
+
+def _attribute(item: str) -> str:
+    """`codes` of `state[codes]`; nothing of a state that has such a name itself."""
+    _, bracket, name = item.rpartition("[")
+    return name.removesuffix("]") if bracket else ""
+
+
 class Parts(dict[str, torch.Tensor]):
     """The tensors of a quantized one by name, which share its memory."""
 
@@ -33,7 +43,7 @@ class Inside:
     """The present tensors of a quantized one."""
 
     def __init__(self, thing: torch.Tensor) -> None:
-        self._local: Any = local_tensor(thing) if is_dtensor(thing) else thing
+        self._local: Any = _local(thing)
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         return (getattr(self._local, name) for name in self._local.__tensor_flatten__()[0])
@@ -42,7 +52,7 @@ class Inside:
 def is_quantized(thing: Any) -> bool:
     if type(thing) is torch.Tensor:
         return False
-    local = local_tensor(thing) if is_dtensor(thing) else thing
+    local = _local(thing)
     if type(local) is torch.Tensor or not isinstance(local, torch.Tensor) or not is_traceable_wrapper_subclass(local):
         return False
     names, _ = local.__tensor_flatten__()
@@ -51,8 +61,8 @@ def is_quantized(thing: Any) -> bool:
 
 def quantized(thing: torch.Tensor) -> Quantized:
     """What it is beside its tensors."""
-    local = local_tensor(thing) if is_dtensor(thing) else thing
-    context = local.__tensor_flatten__()[1]  # type: ignore[attr-defined]
+    local = _local(thing)
+    context = local.__tensor_flatten__()[1]
     return Quantized(f"{type(local).__module__}.{type(local).__qualname__}", tuple(context or ()))
 
 
@@ -83,9 +93,9 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 def parts(name: str, thing: torch.Tensor) -> Parts:
     """The tensors of a quantized state, sharded as it is."""
-    local = local_tensor(thing) if is_dtensor(thing) else thing
+    local = _local(thing)
     found: dict[str, torch.Tensor] = {}
-    for attribute in local.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+    for attribute in local.__tensor_flatten__()[0]:
         tensor: torch.Tensor = getattr(local, attribute)
         placements: Any = getattr(thing, "placements", None)
         if attribute == _TABLE:
@@ -104,7 +114,7 @@ def parts(name: str, thing: torch.Tensor) -> Parts:
 
 def new_part(name: str, dtype: torch.dtype, shape: tuple[int, ...], parameter: torch.Tensor) -> torch.Tensor | None:
     """A tensor for an item of this name of a quantized state; None if no such state has an item of the name."""
-    attribute = name.rpartition("[")[2].removesuffix("]")
+    attribute = _attribute(name)
     if attribute not in _NAMES:
         return None
     if not isinstance(parameter, DTensor):
@@ -124,9 +134,9 @@ def whole(name: str, sent: Quantized, tensors: Mapping[str, torch.Tensor]) -> to
     made = getattr(sys.modules.get(module), kind, None)
     if not (isinstance(made, type) and issubclass(made, torch.Tensor) and hasattr(made, "__tensor_unflatten__")):
         raise Unsupported(f"{name}: source has a {sent.kind}, which is not known here: import {module} before the restore")
-    by_name = {item.rpartition("[")[2].removesuffix("]"): tensor for item, tensor in tensors.items()}
+    by_name = {_attribute(item): tensor for item, tensor in tensors.items()}
     codes = by_name[_CODES]
-    local = {attribute: local_tensor(tensor) if is_dtensor(tensor) else tensor for attribute, tensor in by_name.items()}
+    local = {attribute: _local(tensor) for attribute, tensor in by_name.items()}
     local[_SCALE] = local[_SCALE].view(-1)
     out = made.__tensor_unflatten__(local, list(sent.context), local[_CODES].shape, local[_CODES].stride())
     if isinstance(codes, DTensor):

@@ -13,6 +13,7 @@ from torch import nn
 
 import shardwire as sw
 import shardwire.torch as swt
+from shardwire.torch._quantized import new_part
 
 PLAIN, ROWS, COLUMNS = (None, 1), 0, 1
 
@@ -49,6 +50,13 @@ def test_tensors_that_are_replaced_are_published():
             kept.publish(holder, step=step, snapshot="copy")
             wanted.restore(reader, step=step)
             assert ours.state[target.weight]["moment"].scale.tolist() == [step] * 3
+
+
+@pytest.mark.parametrize("name", ["scale", "codes", "qmap"])
+def test_states_may_be_named_as_parts_are(name):
+    parameter = nn.Parameter(torch.zeros(3, 16))
+    assert new_part(name, torch.float32, (), parameter) is None
+    assert new_part(f"moment[{name}]", torch.float32, (3, 1), parameter).shape == (3, 1)
 
 
 def test_a_class_that_is_not_loaded_is_named():
