@@ -240,7 +240,8 @@ void Connection::take(std::span<const std::byte> frame) {
 
 void Connection::take_hello(const wire::Message& message) {
   const auto* hello = std::get_if<wire::Hello>(&message);
-  if (hello == nullptr) throw Error(ErrorCode::transport_failed, "the peer did not begin with hello");
+  if (hello == nullptr)
+    throw Error(ErrorCode::transport_failed, "the peer is no member of a shardwire job: it did not begin with hello");
   peer_ = *hello;
   if (peer_.version != wire::protocol_version) {
     throw Error(ErrorCode::unsupported,
@@ -340,7 +341,8 @@ std::vector<support::Descriptor> Connection::take_descriptors(std::size_t count)
 
 Connection::Released Connection::release() {
   if (inbox_.size() != taken_ || !stream_ || stream_->queued_bytes() > 0) {
-    throw Error(ErrorCode::transport_failed, "the peer goes on talking on a connection that was to be handed over");
+    throw Error(ErrorCode::transport_failed,
+                "protocol error: the peer sent more on a connection that it had handed over");
   }
   timer_.stop();
   turn_.stop();

@@ -139,8 +139,9 @@ void Membership::time_out(Duration after) {
       failed_attempt_.value_or(FailedAttempt{contact_, fmt::format("no answer in {:.3g} s", seconds_of(after)), false});
   end_joining(std::make_exception_ptr(
       Error(ErrorCode::timed_out,
-            fmt::format("member {} of {}{} could not join at {} port {}, where member 0 has to be: {}", bootstrap_.rank,
-                        bootstrap_.world_size, job_of(bootstrap_), at.host, at.port, why),
+            fmt::format("member {} of {}{} could not join at {} port {}, where member 0 has to be: {}{}",
+                        bootstrap_.rank, bootstrap_.world_size, job_of(bootstrap_), at.host, at.port, why,
+                        answered ? "" : ". Does member 0 run there, and may this host reach that TCP port?"),
             std::vector<Rank>{Rank{0}})));
 }
 

@@ -78,7 +78,7 @@ void FabricAttempt::bound(Round round, wire::Bound& reply) {
   }
   if (!bound_.channel) {  // another operation received the sockets, and the connection has ended since
     if (round == Round::first) return prepare(Round::last);
-    return exclude(Error(ErrorCode::peer_lost, "the connection has ended as soon as it was there"));
+    return exclude(Error(ErrorCode::peer_lost, "the source closed the connection right after it was made"));
   }
   bound_.path = bound_.channel->endpoint->path({});  // some fabrics learn only now how they read
   const bool reads = bound_.word.region && !bound_.word.is_mapped() && bound_.path.read;

@@ -540,7 +540,8 @@ void Movement::abort_connections(bool keeps_links) {
     for (const ConnectedFabric& one : binding.connected) one.channel->give_up();
     binding.link->abort_channels();
     if (keeps_links || binding.link->watchers() > 1) continue;
-    binding.link->abort(Error(ErrorCode::cancelled, "a restore that was stopped has cut the connection"));
+    binding.link->abort(
+        Error(ErrorCode::cancelled, "another restore that used the connection was stopped, and closed it"));
   }
 }
 

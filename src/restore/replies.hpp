@@ -20,7 +20,7 @@ Reply& expect(wire::Message& message, Rank source) {
   if (const auto* failure = std::get_if<wire::Failure>(&message)) {
     throw Error(failure->code, name + "refused: " + failure->message, ranks);
   }
-  throw Error(ErrorCode::transport_failed, name + "gave an answer of another kind", ranks);
+  throw Error(ErrorCode::transport_failed, name + "sent another reply than was asked for", ranks);
 }
 
 }  // namespace shardwire::restore

@@ -113,7 +113,9 @@ void Source::find_link() {
   const auto link = services_.link(binding_.record);
   if (binding_.link != link) {
     if (leasing_ != Leasing::first) {
-      throw Error(ErrorCode::peer_lost, "a source went while it was bound again", std::vector<Rank>{rank()});
+      throw Error(ErrorCode::peer_lost,
+                  fmt::format("source rank {} disconnected while it was bound again", to_int(rank())),
+                  std::vector<Rank>{rank()});
     }
     binding_.generation = 0;
   }

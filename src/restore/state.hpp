@@ -88,7 +88,8 @@ class SHARDWIRE_LOCAL RestoreState {
   /// Errors: throws Error{invalid_argument} in a child of fork().
   void require_owner() const {
     if (!inherited()) return;
-    throw Error(ErrorCode::invalid_argument, "the restore is that of the process that has forked this one");
+    throw Error(ErrorCode::invalid_argument,
+                "this restore belongs to the parent process: a forked child cannot use it");
   }
   /// Errors: as require_owner().
   Completion& completion() {

@@ -134,7 +134,7 @@ Error incomplete(const Situation& situation) {
                         situation.source_ranks, open.size() == 1 ? "has" : "have", situation.from, why),
             error.gaps(), support::ranks_of(open)};
   }
-  return {ErrorCode::internal, "a complete plan was taken for an incomplete one"};
+  return {ErrorCode::internal, "a complete plan was taken for an incomplete one: please report this"};
 }
 
 Error no_step_complete(const Situation& situation, std::span<const IncompleteStep> steps) {
@@ -205,7 +205,7 @@ Error late_source(std::span<const SourceProgress> sources) {
   }
   if (ranks.size() > text.size()) text.push_back(fmt::format("{} more", ranks.size() - text.size()));
   return {ErrorCode::timed_out,
-          text.empty() ? "the deadline passed: all bytes have come, and this rank was not done with them"
+          text.empty() ? "the deadline passed: all bytes had arrived, and this rank had not finished with them"
                        : fmt::format("the deadline passed: waiting for {}", fmt::join(text, ", ")),
           ranks};
 }

@@ -42,7 +42,7 @@ void ExchangeState::run(const Body& body) noexcept {
 
 Completion& ExchangeState::completion() {
   if (!inherited()) return completion_;
-  throw Error(ErrorCode::invalid_argument, "the exchange is that of the process that has forked this one");
+  throw Error(ErrorCode::invalid_argument, "this exchange belongs to the parent process: a forked child cannot use it");
 }
 
 void ExchangeState::listen(std::function<void(const Progress&)> callback, Duration interval) {

@@ -219,7 +219,7 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
   const TimedLock one_at_a_time(exchanges_, began + options.deadline, interruption_);
   Exchanging host(*this, interruption_, nullptr);
   if (!one_at_a_time.owns()) {
-    throw Error(ErrorCode::timed_out, "another exchange of this session was not over by the deadline of this one");
+    throw Error(ErrorCode::timed_out, "the deadline passed: another exchange of this session had not ended");
   }
   ExchangeOptions left = options;
   left.deadline -= Clock::now() - began;

@@ -366,7 +366,8 @@ std::shared_ptr<RegisteredMemory> SessionState::allocate(ByteCount bytes, Memory
     case MemoryKind::cuda: return memory->allocate_on_device(bytes, device);
     case MemoryKind::detect: break;
   }
-  throw Error(ErrorCode::invalid_argument, "an arena is of host memory or of a device's: say which");
+  throw Error(ErrorCode::invalid_argument,
+              "allocate(): the kind of an arena is MemoryKind::host or MemoryKind::cuda, not detect");
 }
 
 std::shared_ptr<RegistrationState> SessionState::register_memory(const View& view) {

@@ -92,7 +92,7 @@ LogLevel log_level_of_environment() {
     if (*text == level_names[static_cast<std::size_t>(level)]) return level;
   }
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("SHARDWIRE_LOG: '{}' is no level; known are {}", *text, fmt::join(level_names, ", ")));
+              fmt::format("SHARDWIRE_LOG='{}' is not a level: use {}", *text, fmt::join(level_names, ", ")));
 }
 
 LogSink standard_error_log(LogLevel least, int member) {

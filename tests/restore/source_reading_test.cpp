@@ -288,7 +288,7 @@ BOOST_AUTO_TEST_CASE(an_optimistic_read_over_another_link_than_before_loses_the_
     made.start(leasing);
     BOOST_TEST(made.state() == "lost");
     BOOST_TEST(code_of(made) == "peer_lost");
-    BOOST_TEST(error_of(made) == "a source went while it was bound again");
+    BOOST_TEST(error_of(made) == "source rank 3 disconnected while it was bound again");
     BOOST_TEST(made.link->watchers() == 0U);
     BOOST_TEST(made.link->requests.empty());
     made.source->release();

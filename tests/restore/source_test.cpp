@@ -430,7 +430,7 @@ BOOST_AUTO_TEST_CASE(an_answer_of_another_kind_loses_the_source) {
     made.link->answer(wire::Pong{});
     BOOST_TEST(made.state() == "lost");
     BOOST_TEST(code_of(made) == "transport_failed");
-    BOOST_TEST(error_of(made) == "source rank 3 gave an answer of another kind");
+    BOOST_TEST(error_of(made) == "source rank 3 sent another reply than was asked for");
     require_over(made);
   }
 }
