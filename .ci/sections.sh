@@ -254,7 +254,7 @@ launchers() {
 # With the library of the suite.
 package() { cases 'Python package' python/check --library build build-ci-python; }
 # With a library of its own, and tests of other frameworks.
-own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch adapters; }
+own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch torchrun adapters; }
 guest() { cases 'RDMA verbs, in a virtual machine' once_more guest tests/verbs/run --timeout 600 -- tests/verbs/check; }
 guest_two_ports() {
   cases 'RDMA verbs, over two ports' once_more 'guest, two ports' tests/verbs/run --nics 2 --timeout 300 -- tests/verbs/check build restores faults
@@ -306,6 +306,30 @@ seeds() {
 simulation() { check 'simulated sessions, 50,000 seeds' seeds; }
 fuzzing() { cases 'fuzzing' tests/fuzz/run 60; }
 planted() { cases 'planted bugs' tests/planted/run; }
+
+# What perf/gpu carries to a machine with a GPU starts in a root with Debian's base alone, without a network: a Python 3.12 of pyenv is laid
+# beside it.
+in_empty_root() {
+  local root=$1 python=$2
+  [[ -n $python ]] || { echo 'there is no Python 3.12 of pyenv' && return 1; }
+  debootstrap --variant=minbase bookworm "$root" && "$python/bin/python" -m pip wheel --quiet --no-deps -w "$root/wheel" . &&
+    perf/gpu --bundle "$root/bundle" --wheel "$(compgen -G "$root/wheel/shardwire-*.whl")" &&
+    mkdir -p "$root${python%/*}" && cp -r "$python" "$root${python%/*}" || return
+  unshare --net --pid --fork --mount-proc="$root/proc" chroot "$root" env -i PATH="$python/bin:/usr/bin:/bin" bash -c '
+    /bundle/go --rows /go.jsonl >/go.txt; [[ $? == 1 && $(tail -n 1 /go.txt) == "0 passed, 0 failed, 8 skipped" ]] || exit
+    /bundle/build/tests/gpu_tests --unit=memory/gpu; [[ $? == 77 ]] || exit
+    /bundle/build/perf/perf_device_copy; [[ $? == 2 ]] || exit
+    PYTHONPATH=/bundle/site python3 -c "import shardwire; print(shardwire.__version__)"' || { cat "$root/go.txt"; return 1; }
+}
+empty_root() {
+  local place python
+  place=$(mktemp -d)
+  python=$(compgen -G "$HOME/.pyenv/versions/3.12.*" | tail -n 1)
+  check 'programs for a GPU' ninja -C build tests/gpu_tests perf/perf_device_copy
+  check 'debootstrap' install_packages debootstrap
+  check 'bundle for a GPU, in an empty root' in_empty_root "$place" "$python"
+  rm -rf "$place"
+}
 
 kernels() { check 'copy kernels for aarch64, emulated' tests/memory/neon_check; }
 benchmarks() { check 'benchmarks' ninja -C build benchmarks; }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which parts of target T10 rows of `perf/gpu` reach: gpu_targets.py ROWS
 
-Prints a line for each row that is a measurement of one, and for each part that has none. Exits 1 for what is no row.
+Prints a line for each measurement of one, of several the last, and for each part that has none: its ratio to the plain copy, the
+least ratio that is wanted, and both speeds. Exits 1 for what is no row, except in the last line: a run may have been cut off there.
 """
 import json
 import sys
@@ -59,25 +60,40 @@ PARTS = [
     ("rounds of NCCL", is_restore("collective"), ratio, 0.80),
 ]
 PARTS += [(f"by torch: {name}", is_named(f"torch {name}"), ratio, None) for name in ("pack", "unpack", "to host", "from host")]
+PARTS += [(f"PyTorch{kind}: {name}", is_named(f"PyTorch{kind}: {name}"), ratio, None)
+          for kind in ("", ", expandable segments") for name in ("restore, cold", "restore, warm")]
 
 
 def line(title, row, value, target):
     verdict = "" if target is None else "reached" if value >= target else "MISSED"
     wanted = "" if target is None else f"{target:.2f}"
     length = str(row["run_bytes"]) if "run_bytes" in row else ""
+    speed = row.get("bytes_per_second", 0) * 1e-9
+    speeds = f"{speed:8.2f} {speed / row['ratio']:8.2f}" if speed and row["ratio"] else ""
     share = row.get("device", {}).get("share_of_peak")
     share = "" if share is None else f"{100 * share:.0f} % of peak"
-    return f"{title:<42} {length:>8} {value:>6.2f} {wanted:>5}  {verdict:<8} {share}".rstrip()
+    return f"{title:<42} {length:>8} {value:>6.2f} {wanted:>5}  {verdict:<8} {speeds:<17} {share}".rstrip()
+
+
+def rows_of(lines):
+    rows = []
+    for number, text in enumerate(lines, 1):
+        try:
+            rows.append(json.loads(text))
+        except ValueError:
+            if number < len(lines):
+                raise
+    return rows
 
 
 def main(path):
     with open(path, encoding="utf-8") as file:
-        rows = [json.loads(text) for text in file if text.strip()]
+        rows = rows_of([text for text in file if text.strip()])
     counts = {"reached": 0, "missed": 0, "not measured": 0}
-    print(f"{'part of T10':<42} {'run':>8} {'ratio':>6} {'least':>5}")
+    print(f"{'part of T10':<42} {'run':>8} {'ratio':>6} {'least':>5}  {'':<8} {'GB/s':>8} {'plain':>8}")
     for title, is_of, value_of, target in PARTS:
-        found = [row for row in rows if is_of(row)]
-        for row in found:
+        found = {row.get("run_bytes"): row for row in rows if is_of(row)}
+        for row in found.values():
             value = value_of(row)
             print(line(title, row, value, target))
             if target is not None:

@@ -9,7 +9,6 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
@@ -23,17 +22,9 @@ def parse():
     parser.add_argument("--host-bytes", type=int, default=256 << 20, help="of a copy from or to pinned memory of the host")
     parser.add_argument("--runs", default="512,4096,65536,1048576", help="bytes of a run")
     parser.add_argument("--repeats", type=int, default=20, help="timed repeats; one more warms up")
+    parser.add_argument("--commit", default="unknown", help="of the rows")
     parser.add_argument("--in-a-row", type=int, default=4, help="copies that are timed together")
     return parser.parse_args()
-
-
-def commit():
-    asked = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        here = pathlib.Path(__file__).parent
-        return subprocess.run(asked, capture_output=True, text=True, check=True, cwd=here).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def versions(torch):
@@ -73,7 +64,7 @@ class Bench:
         return {
             "name": f"torch {name}",
             "target": "T10",
-            "commit": self.commit,
+            "commit": self.options.commit,
             "versions": versions(self.torch),
             "repeats": self.options.repeats,
             "in_a_row": self.options.in_a_row,
@@ -92,7 +83,6 @@ class Bench:
         }
 
     def rows(self):
-        self.commit = commit()
         options, torch = self.options, self.torch
         for run in (int(word) for word in options.runs.split(",")):
             for names, most in ((("pack", "unpack"), options.bytes), (("to host", "from host"), options.host_bytes)):
