@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from typing import Any
 
 import pytest
@@ -16,12 +15,12 @@ import shardwire.torch as swt
 
 
 def replaced(rank: int, world: int, wrapper: str, folder: str, survives: bool) -> Any:
-    """The new rank restores, and the others do nothing. Its error and the seconds, and the names of what differs then."""
+    """The new rank restores, and the others do nothing. Its error, and the names of what differs then."""
     store = dist.FileStore(f"{folder}/store", world)
     model, optimizer = build(wrapper, "adamw", 1, world)
     train(model, optimizer, 2)
     before = reference(model, optimizer)
-    session, error, seconds = swt.join(store, rank, world), None, 0.0
+    session, error = swt.join(store, rank, world), None
     state = swt.State(model, optimizer)
     state.publish(session, step=7, snapshot="copy")
     session.gather("published", b"", 60)
@@ -30,29 +29,24 @@ def replaced(rank: int, world: int, wrapper: str, folder: str, survives: bool) -
         gc.collect()
         model, optimizer = build(wrapper, "adamw", 2, world)
         with swt.join(store, rank, world) as session:
-            began = time.monotonic()
             try:
                 assert swt.restore_into(session, model, optimizer, deadline=20 if survives else 3).step == 7
             except sw.Error as caught:
                 error = type(caught), bool(caught.gaps)
-            seconds = time.monotonic() - began
     else:
         build(wrapper, "adamw", 2, world)  # wrappers are made together
     dist.barrier()
     session.close()
     # Where it has no state, it cannot take part in what gathers all.
-    return error, seconds, differences(before, reference(model, optimizer)) if survives else []
+    return error, differences(before, reference(model, optimizer)) if survives else []
 
 
 @pytest.mark.parametrize("ranks, wrapper", [(2, "ddp"), (4, "hsdp")])
 def test_a_replica_has_what_it_held(pool, tmp_path, ranks, wrapper):
-    results = pool(ranks, replaced, wrapper, str(tmp_path), True)
-    assert [(error, differing) for error, _, differing in results] == [(None, [])] * ranks
-    assert results[-1][1] < 15
+    assert pool(ranks, replaced, wrapper, str(tmp_path), True) == [(None, [])] * ranks
 
 
 @pytest.mark.parametrize("ranks, wrapper", [(2, "fsdp2"), (4, "fsdp2 x tp 2")])
 def test_without_a_replica_an_error_lists_what_is_missing(pool, tmp_path, ranks, wrapper):
     results = pool(ranks, replaced, wrapper, str(tmp_path), False)
     assert results[-1][0] == (sw.TimedOut, True)  # until its deadline, it might publish its number itself
-    assert results[-1][1] < 15
