@@ -7,9 +7,13 @@
 * SECURITY.md lists the fuzz targets.
 * Every block of C++ compiles. What it takes from elsewhere stands in a comment before it: <!-- given: PARAMETERS -->
 * `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
+  After <!-- times differ --> times, speeds and the version of Linux are not compared.
+* Versions in docs/compatibility.md are those that the build asks for, and that the sources have.
+* The fields that docs/report.md lists are those of the header, and those that `shardwire run --report` writes.
 
 What documents say of Python is held against the package by python/tests/torch/test_documents.py.
 """
+import json
 import pathlib
 import re
 import subprocess
@@ -25,6 +29,7 @@ FOR_USERS = [*(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURIT
              *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.S | re.M)
 INLINE = re.compile(r"`([^`\n]+)`")
+TIMES = re.compile(r"\d[\d.]* ([kMGT]?B/s|[num]?s\b)|\d+\.\d{3,}|Linux [^)]*|-(?= while moving)")
 
 
 def place(page: pathlib.Path, text: str) -> str:
@@ -171,12 +176,62 @@ def consoles() -> Iterator[str]:
                         yield place(page, plan.stderr)
                 if language == "console":
                     command, _, shown = code.removeprefix("$ ").partition("\n")
-                    ran = subprocess.run(["bash", "-c", f"PATH=.:$PATH; {command} 2>&1"], cwd=folder, capture_output=True, text=True)
-                    if ran.stdout != shown:
+                    ran = subprocess.run(["bash", "-c", f"PATH=.:$PATH; exec 2>&1; {command}"], cwd=folder, capture_output=True, text=True)
+                    same = (lambda text: TIMES.sub("#", text)) if text[: found.start()].endswith("<!-- times differ -->\n") else str
+                    if same(ran.stdout) != same(shown):
                         yield place(page, f"{command} prints\n{ran.stdout}")
 
 
-CASES = [links, tables, readme_length, pages_are_listed, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles]
+def versions() -> Iterator[str]:
+    page = ROOT / "docs/compatibility.md"
+    text = page.read_text()
+    listed = dict(re.findall(r"^\| `?([\w+]+)`? \| (?:(\d[\d.]*)[^|]*)?\|", text[text.index("## What it needs") :], re.M))
+    builds = "".join((ROOT / path).read_text() for path in ("meson.build", "src/cli/meson.build", "src/control/meson.build",
+                                                            "transport/ucx/meson.build", "transport/libfabric/meson.build"))
+    asked = dict(re.findall(r"dependency\('(\w+)',(?: version: '>=([\d.]+)',)?[^\n]*include_type", builds))
+    asked["Meson"] = re.findall(r"meson_version: '>=([\d.]+)'", builds)[0]
+    asked["nvcc"] = re.findall(r"nvcc_version.version_compare\('<([\d.]+)'\)", (ROOT / "src/memory/cuda/meson.build").read_text())[0]
+    asked["Python"] = re.findall(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())[0]
+    for name, version in asked.items():
+        if listed.get(name) != version:
+            yield place(page, f"{name}: the build asks for {version or 'any version'}, the page says {listed.get(name)}")
+    [protocol] = re.findall(r"protocol_version = (\d+);", (ROOT / "src/wire/messages.hpp").read_text())
+    [torch] = re.findall(r"^TRIED = \((.*)\)", (ROOT / "python/shardwire/torch/_version.py").read_text(), re.M)
+    [project] = re.findall(r"^  version: '([\d.]+)'", builds, re.M)
+    for known in (f"shardwire {project} ", f"| protocol {protocol} |", f"tested with {torch.replace(', ', ' and ')};".replace('"', "")):
+        if known not in text:
+            yield place(page, f"it does not say: {known}")
+
+
+def paths_in(value: object, path: str = "") -> set[str]:
+    """Of each number and text in JSON: `ranks[].seconds.wall`."""
+    if isinstance(value, dict):
+        return {one for name, item in value.items() for one in paths_in(item, f"{path}.{name}" if path else name)}
+    if isinstance(value, list):
+        return {one for item in value for one in paths_in(item, path + "[]")}
+    return {path}
+
+
+def reports() -> Iterator[str]:
+    page = ROOT / "docs/report.md"
+    sections = re.findall(r"^##+ (?:The JSON report of )?`(\w+)`\n(.*?)(?=^##|\Z)", page.read_text(), re.S | re.M)
+    listed = {name: set(re.findall(r"^\| `([^`]+)` \|", text, re.M)) for name, text in sections}
+    structs = re.findall(r"^struct (\w+) \{\n(.*?)^\};", (ROOT / "include/shardwire/report.hpp").read_text(), re.S | re.M)
+    known = {name: set(re.findall(r"^  [\w:<>]+ (\w+)(?:\{\}| = .*?)?;", text, re.M)) for name, text in structs if name in listed}
+    case = json.loads(next(code for language, code in BLOCK.findall((ROOT / "docs/case-format.md").read_text()) if language == "json"))
+    known["run"] = set()
+    with tempfile.TemporaryDirectory() as folder:
+        for lost, fault in ([], []), ([2], ["--fault", "slow:0@plan"]):  # what succeeds, and what has errors, gaps and faults
+            case["source"]["lost"] = lost
+            command = [SHARDWIRE, "run", "-", "--transport", "shm,tcp", "--report", f"{folder}/report.json", *fault]
+            subprocess.run(command, input=json.dumps(case), capture_output=True, text=True)
+            known["run"] |= paths_in(json.loads(pathlib.Path(folder, "report.json").read_text()))
+    for name in sorted({*listed, *known}):
+        for field in sorted(listed.get(name, set()) ^ known.get(name, set())):
+            yield place(page, f"{field} of {name} is {'not listed' if field in known.get(name, set()) else 'no field'}")
+
+
+CASES = [links, tables, readme_length, pages_are_listed, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, versions, reports]
 failed = 0
 for case in CASES:
     problems = list(case())
