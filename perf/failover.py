@@ -31,7 +31,7 @@ def run(options: argparse.Namespace, case: str, fault: str | None) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.json")
         words = [options.shardwire, "run", "-", "--disjoint", "--transport", options.transport, "--notice", str(options.notice),
-                 "--deadline", "60", "--report", report]
+                 "--timeout", "60", "--report", report]
         if fault:
             words += ["--fault", fault]
         done = subprocess.run(words, input=case, text=True, capture_output=True, env={**os.environ, "SHARDWIRE_LOG": "error"})

@@ -150,6 +150,7 @@ struct Gather {
   value @2 :Data;
   whileWaiting @3 :Bool;
   survivors @4 :Bool;
+  meeting @5 :Bool;
 }
 
 struct Gathered {

@@ -23,7 +23,7 @@ enum class Method : std::uint8_t {
   local,        ///< source and target in one process: strided copy
   mapped,       ///< strided copy out of peer memory that is mapped here; no staging, no work for the peer
   read,         ///< one-sided read by hardware: one operation for each run
-  sieved_read,  ///< one-sided reads across the gaps between runs, into staging; gap bytes are counted as extra
+  sieved_read,  ///< one-sided reads across the gaps between runs, into staging; gap bytes are counted as overread
   zcopy,        ///< one message for each run, sent from its place in source memory to its place in target memory
   packed,       ///< runs collected into messages, through staging on both sides
   collective,   ///< collective rounds with all members; in exchanges only

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "shardwire/box.hpp"
@@ -12,6 +14,8 @@
 
 SHARDWIRE_API_BEGIN
 namespace shardwire {
+
+struct RestoreReport;  // shardwire/report.hpp
 
 /// Grouped by the caller's possible reaction.
 enum class ErrorCode {
@@ -65,11 +69,21 @@ class Error : public std::runtime_error {
   [[nodiscard]] const std::vector<Gap>& gaps() const { return gaps_; }
   /// The members, or ranks of a layout, that the error concerns; may be empty.
   [[nodiscard]] const std::vector<Rank>& ranks() const { return ranks_; }
+  /// Figures of the restore that failed, up to its end: stages, what came from whom by which path, lost sources. In an
+  /// exchange: of the step that failed on this member. Null for other errors.
+  [[nodiscard]] const std::shared_ptr<const RestoreReport>& report() const { return report_; }
+  /// For the library: the same error with a report.
+  [[nodiscard]] Error with_report(std::shared_ptr<const RestoreReport> report) const {
+    Error error = *this;
+    error.report_ = std::move(report);
+    return error;
+  }
 
  private:
   ErrorCode code_;
   std::vector<Gap> gaps_;
   std::vector<Rank> ranks_;
+  std::shared_ptr<const RestoreReport> report_;  // owners: all copies of this error
 };
 
 }  // namespace shardwire

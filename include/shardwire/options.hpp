@@ -35,10 +35,10 @@ struct ProgressMode {
 };
 
 // Structs of options, here and in other headers, grow: a new minor version may append fields, each with a default that
-// keeps the former behaviour. Fill them by designated initializers ({.deadline = 60s}) or field by field, never by
-// position. A new field changes the size of its struct, so recompile C++ programs for each new minor version; the
-// soname, which counts major versions, does not enforce it. The structs of the C API carry size and version, so C
-// programs need not be recompiled.
+// keeps the former behaviour. Fill them by designated initializers ({.timeout = 60s}) or field by field, never by
+// position. A new field changes the size of its struct, so recompile C++ programs for each new minor version: until 1.0
+// the soname carries major and minor version, and a program does not load a library of another minor version. The
+// structs of the C API carry size and version, so C programs need not be recompiled, but linked again.
 
 /// The keeper of a host: a process that holds snapshots of publications when their trainers have ended (`shardwire keep`).
 struct KeeperOptions {
@@ -131,10 +131,10 @@ struct PublishOptions {
 };
 
 enum class Verify : std::uint8_t {
-  none,  ///< the source's step and generation are checked after the read
-  /// Also compares a digest of every piece as written here with one that its source takes after the last byte was read.
-  /// If a source has changed the memory by then, the restore fails; holds for every method that reads from another
-  /// process.
+  generation,  ///< the source's step and generation are checked after the read
+  /// The same, and compares a digest of every piece as written here with one that its source takes after the last byte
+  /// was read. If a source has changed the memory by then, the restore fails; holds for every method that reads from
+  /// another process.
   digest,
 };
 
@@ -158,12 +158,12 @@ struct DoneEvent {
 };
 
 struct RestoreOptions {
-  std::string from = "state";          ///< name of the publications to read
+  std::string name = "state";          ///< of the publications to read
   std::optional<std::int64_t> step{};  ///< refuse any other step; empty: by `step_rule`
   StepRule step_rule = StepRule::agreed;
-  Duration deadline = std::chrono::seconds(60);
-  ByteCount staging_bytes = 256u << 20;  ///< limit of this restore's own staging
-  Verify verify = Verify::none;
+  Duration timeout = std::chrono::seconds(60);  ///< the deadline is this long after the call
+  ByteCount staging_bytes = 256u << 20;         ///< limit of this restore's own staging
+  Verify verify = Verify::generation;
   ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
   /// Choice between sources that hold the same elements. With Replicas::first the holders of a one-element tensor need
   /// not agree either. Restores that begin while different ranks publish may see different lowest ranks: let all sources
@@ -185,7 +185,7 @@ struct RestoreOptions {
   bool bind_only = false;
   /// The restore stops once all values have arrived, before a byte is written or a lease is taken: Restore::wait_values() returns
   /// then, and Restore::proceed() lets it go on. For callers that look at values before they let tensors be overwritten.
-  /// The deadline includes the time that it stands.
+  /// The timeout includes the time that it stands.
   bool stop_at_values = false;
   /// Once the cover is complete: how long to wait for further replicas, and for keys that may be absent, if ranks named
   /// by the sources' layouts have not published and still could. Each further rank that publishes begins the wait anew;
@@ -211,9 +211,9 @@ struct RestoreOptions {
 };
 
 struct ExchangeOptions {
-  Duration deadline = std::chrono::seconds(60);
-  ByteCount staging_bytes = 256u << 20;  ///< limit of all staging that this member uses at once
-  Verify verify = Verify::none;
+  Duration timeout = std::chrono::seconds(60);  ///< the deadline is this long after the call
+  ByteCount staging_bytes = 256u << 20;         ///< limit of all staging that this member uses at once
+  Verify verify = Verify::generation;
   ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
   /// As RestoreOptions::replicas. Replicas::compare fails with Error{unsupported} on every member.
   Replicas replicas = Replicas::spread;

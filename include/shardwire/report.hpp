@@ -33,7 +33,7 @@ struct StageSeconds {
 
 /// Predicted and measured figures of one method.
 struct MethodReport {
-  ByteCount bytes = 0;  ///< payload; for sieved_read including the bytes of gaps, which RestoreReport::extra counts
+  ByteCount bytes = 0;  ///< payload; for sieved_read with the bytes of gaps, which RestoreReport::overread_bytes counts
   ByteCount runs = 0;   ///< contiguous on both sides
   double predicted_seconds = 0;  ///< by the cost model, if it had the machine to itself
   double measured_seconds = 0;   ///< time during which at least one of its operations was in flight
@@ -78,7 +78,7 @@ struct LostSource {
   /// Boxes that the restore planned anew because of the loss. 0 if the memory of the source could be read on, and if no
   /// other source had the boxes, so that the restore ended.
   std::uint64_t boxes_replanned = 0;
-  ByteCount bytes_moved_again = 0;  ///< of these boxes, bytes that had arrived and were moved a second time
+  ByteCount resent_bytes = 0;  ///< of these boxes, bytes that had arrived and were moved a second time
 };
 
 /// A box that was not what its source had published, see PublishOptions::digest. None of its bytes is committed.
@@ -98,23 +98,23 @@ struct IncompleteStep {
   std::vector<Gap> gaps;
 };
 
-/// Figures of one restore. Invariant: moved + local == needed + extra + again. With RestoreOptions::bind_only the
-/// report shows the intended transfers: `needed`, and the bytes, runs and predicted seconds of methods and peers.
-/// Nothing is moved, and only the stages join, plan, bind and verify take time.
+/// Figures of one restore. Invariant: moved_bytes + local_bytes == needed_bytes + overread_bytes + resent_bytes. With
+/// RestoreOptions::bind_only the report shows the intended transfers: `needed_bytes`, and the bytes, runs and predicted
+/// seconds of methods and peers. Nothing is moved, and only the stages join, plan, bind and verify take time.
 struct RestoreReport {
-  ByteCount needed = 0;  ///< bytes that the target rank wanted
-  ByteCount moved = 0;   ///< payload that crossed between ranks
-  ByteCount local = 0;   ///< payload copied inside this process
-  ByteCount extra = 0;   ///< bytes moved beyond what was needed
-  ByteCount again = 0;   ///< bytes moved again after a fault
+  ByteCount needed_bytes = 0;    ///< bytes that the target rank wanted
+  ByteCount moved_bytes = 0;     ///< payload that crossed between ranks
+  ByteCount local_bytes = 0;     ///< payload copied inside this process
+  ByteCount overread_bytes = 0;  ///< bytes moved beyond what was needed
+  ByteCount resent_bytes = 0;    ///< bytes moved again after a fault
   MethodTable methods;
   std::uint64_t rounds = 0;    ///< collective rounds, in exchanges that use the collective method
   ByteCount rounds_bytes = 0;  ///< bytes received by this rank in collective rounds
   double rounds_seconds = 0;   ///< duration of the collective rounds, including the wait for other members
   StageSeconds seconds;
-  ByteCount staging_budget = 0;
-  ByteCount staging_peak = 0;      ///< maximum staging in use at once in this session, as source and as target
-  ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas in this session
+  ByteCount staging_budget_bytes = 0;
+  ByteCount staging_peak_bytes = 0;  ///< maximum staging in use at once in this session, as source and as target
+  ByteCount registered_bytes = 0;    ///< memory registered or allocated as arenas in this session
   double registration_seconds = 0;
   double digest_seconds = 0;         ///< processor time of digests on this side: Verify::digest mostly inside `move`,
                                      ///< Replicas::compare inside `verify`
@@ -135,11 +135,11 @@ struct RestoreReport {
 
 /// Totals of a session so far, as a source and as a target.
 struct SessionUsage {
-  ByteCount serving_budget = 0;    ///< staging that serves readers: SessionOptions::staging_bytes
-  ByteCount serving_peak = 0;      ///< maximum in use at once
-  ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas
+  ByteCount serving_budget_bytes = 0;  ///< staging that serves readers: SessionOptions::staging_bytes
+  ByteCount serving_peak_bytes = 0;    ///< maximum in use at once
+  ByteCount registered_bytes = 0;      ///< memory registered or allocated as arenas
   double registration_seconds = 0;
-  /// Staging for copies between devices and pageable host memory: at most 8 MiB, and no more than serving_budget.
+  /// Staging for copies between devices and pageable host memory: at most 8 MiB, and no more than serving_budget_bytes.
   ByteCount pinned_bytes = 0;
 };
 

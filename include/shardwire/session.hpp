@@ -157,9 +157,9 @@ class Restore {
   /// Stops the restore; wait() then throws Error{cancelled}. The destination's contents are unspecified; its memory is
   /// reusable.
   void cancel();
-  /// Continues a restore that has failed, or was cancelled, until `deadline` from now; wait() and the other members then
-  /// apply to it as after Session::restore(). What is in place stays, provided that something proves that it was read
-  /// while its publication was live: bytes that came in messages, and from mapped memory that was published until the end.
+  /// Continues a restore that has failed, or was cancelled, for at most `timeout`; wait() and the other members then apply
+  /// to it as after Session::restore(). What is in place stays, provided that something proves that it was read while its
+  /// publication was live: bytes that came in messages, and from mapped memory that was published until the end.
   /// The rest is read from members that publish the same step: the same ranks with the same manifest as before, again or
   /// a second time (spares), and ranks that had not published before. The restore waits for such members. A restore that had no plan, or
   /// compares replicas, begins anew.
@@ -172,7 +172,7 @@ class Restore {
   ///         layout_mismatch   a member publishes a missing rank at the step, but with other tensors or layouts
   ///         step_mismatch     the deadline passed, and the missing ranks are published at other steps
   ///         timed_out         the deadline passed, and nobody publishes the ranks that ranks() lists
-  void resume(Duration deadline);
+  void resume(Duration timeout);
   /// Valid after wait() returned or threw.
   [[nodiscard]] const RestoreReport& report() const;
   /// The value received for `key`. Valid after wait() or wait_values() returned. Errors: throws Error{invalid_argument} if the wanted
@@ -236,7 +236,7 @@ class Exchange {
 ///          readers. Arenas stay until their own handles and publications are gone. After close() every call except
 ///          rank(), world_size(), transport() and close() throws Error{invalid_argument}.
 /// Callbacks: functions of the caller that run on the session's thread (progress, on_done(), the log sink) may not call
-///          what waits for that thread: restore(), resume(), exchange(), start_exchange(), gather(), paths(), inventory(),
+///          what waits for that thread: restore(), resume(), exchange(), start_exchange(), gather(), barrier(), paths(), inventory(),
 ///          await_step(), close(), and the waits of operations that are not over. These throw Error{unsupported} there.
 ///          They may publish memory of the host, start a retirement, cancel, poll, and destroy handles except those of
 ///          running exchanges.
@@ -340,32 +340,38 @@ class Session {
   /// Errors: throws Error{invalid_argument} while an earlier exchange that was started this way is running: exchanges
   ///         have to begin in the same order on every member. All other errors surface in wait().
   Exchange start_exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options = {});
-  /// Exchanges one small value per member, e.g. to agree that all are done. Each `name` is used once. Returns the
-  /// values of members 0..world_size-1. Blocks until all members have called.
+  /// Exchanges one small value per member, e.g. to agree on a step. Returns the values of members 0..world_size-1.
+  /// Blocks until all members have called. A `name` may be used again once the call has returned on this member.
   /// Errors: throws Error{peer_lost} naming a member that died, also one that had called and waited; the others may call
-  ///         again, together with its replacement. Error{timed_out} naming the members that did not call,
-  ///         Error{invalid_argument} on all members if the values together exceed one message of 256 MiB.
+  ///         again, together with its replacement. Error{timed_out} naming the members that did not call: the value of this
+  ///         one counts further on, until the others have called or this one calls again. Error{invalid_argument} on all
+  ///         members if the values together exceed one message of 256 MiB.
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
-  /// The path from this process to each current publisher of `from`. Connects to each over every fabric that both have
+  /// Returns once all members have called it, as often as this one has. Members that leave, or change what they publish,
+  /// call it before, so that no other still reads.
+  /// Errors: throws Error{timed_out} naming the members that did not come within `timeout`, Error{peer_lost} naming one
+  ///         that died. This member has then not come: the next call begins anew, also with a replacement of one that died.
+  void barrier(Duration timeout);
+  /// The path from this process to each current publisher of `name`. Connects to each over every fabric that both have
   /// open; moves no data. Ascending by layout rank, this process included; empty if there is no publisher. For a peer
   /// that is unreachable or does not answer within `timeout`, PeerPath::why_not gives the reason.
   /// Errors: throws Error{timed_out} if the publishers are not known within `timeout`, Error{peer_lost} if they can no
   ///         longer be determined, Error{cancelled} if the session is closed meanwhile.
   /// Cost:   one connection and its sockets per publisher, kept for later restores. Intended for people and logs.
-  std::vector<PeerPath> paths(const std::string& from = "state", Duration timeout = std::chrono::seconds(10));
-  /// What members publish under `from` at this moment, at `step`; without a step, at the newest step at which no rank is
+  std::vector<PeerPath> paths(const std::string& name = "state", Duration timeout = std::chrono::seconds(10));
+  /// What members publish under `name` at this moment, at `step`; without a step, at the newest step at which no rank is
   /// absent, else at the newest. Reads descriptions of publications, no tensors; they are kept for later restores.
   /// Errors: throws Error{layout_mismatch} if publishers of the step declare layouts over different numbers of ranks, or
   ///         one rank twice with different ones; Error{timed_out} naming the ranks that did not describe themselves
   ///         within `timeout`; as paths().
-  Inventory inventory(const std::string& from = "state", std::optional<std::int64_t> step = {},
+  Inventory inventory(const std::string& name = "state", std::optional<std::int64_t> step = {},
                       Duration timeout = std::chrono::seconds(10));
   /// Returns the inventory as soon as every rank of the layouts is published at `step`, or the absent ones can appear no
   /// more, because their members have left or went on to a later step. Without a step: as soon as this holds for any, the newest
   /// complete one.
   /// Errors: throws Error{timed_out} naming the absent ranks, or none if nobody publishes; Error{step_mismatch} if all
   ///         publishers went on to later steps; otherwise as inventory().
-  Inventory await_step(const std::string& from, std::optional<std::int64_t> step, Duration timeout);
+  Inventory await_step(const std::string& name, std::optional<std::int64_t> step, Duration timeout);
   /// The session-wide figures of a restore's report, for members that only serve.
   [[nodiscard]] SessionUsage usage() const;
   /// Leaves in order: retires all publications and waits for their readers at most `timeout`. The destructor leaves at

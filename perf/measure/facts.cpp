@@ -12,8 +12,9 @@ using Json = nlohmann::json;
 // One list of fields serves both directions.
 template <typename Report, typename Visit>
 void each_number(Report& report, Visit visit) {
-  for (auto* one : {&report.needed, &report.moved, &report.local, &report.extra, &report.again, &report.staging_budget,
-                    &report.staging_peak, &report.rounds, &report.rounds_bytes})
+  for (auto* one :
+       {&report.needed_bytes, &report.moved_bytes, &report.local_bytes, &report.overread_bytes, &report.resent_bytes,
+        &report.staging_budget_bytes, &report.staging_peak_bytes, &report.rounds, &report.rounds_bytes})
     visit(*one);
 }
 

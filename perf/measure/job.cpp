@@ -160,7 +160,7 @@ Outcome run_here(const Setup& setup, const Bootstrap& bootstrap, const std::stri
   if (mpi) {
     children.push_back({"mpirun", [&] { start_mpi(setup, mpi_program, files->folder()); }, SIGTERM});
   }
-  run_children(children, setup.deadline, watch);
+  run_children(children, setup.timeout, watch);
   Outcome outcome{handover.read(), std::nullopt};
   if (mpi) outcome.mpi = read_facts(files->folder());
   return outcome;
@@ -168,7 +168,7 @@ Outcome run_here(const Setup& setup, const Bootstrap& bootstrap, const std::stri
 
 std::optional<Outcome> run_launched(const Setup& setup, const Bootstrap& bootstrap) {
   Session session = join(setup, bootstrap);
-  SessionMeeting meeting(session, setup.deadline);
+  SessionMeeting meeting(session, setup.timeout);
   auto members = take_turns(setup, session, meeting, {bootstrap.rank, true});
   leave(session);
   if (bootstrap.rank != 0) return std::nullopt;

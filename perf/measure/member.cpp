@@ -159,7 +159,7 @@ class Contest {
 
   // Exchanges a text of every member; returns them by member. Also a meeting.
   std::vector<Bytes> agree(std::string_view about, std::string_view mine) {
-    return session_.gather(fmt::format("{} {}", name_, about), bytes_of(mine), setup_.deadline);
+    return session_.gather(fmt::format("{} {}", name_, about), bytes_of(mine), setup_.timeout);
   }
 
   void timed(std::size_t turn, std::size_t repeat) {
@@ -206,8 +206,8 @@ class Contest {
 
   [[nodiscard]] RestoreOptions restore_options() const {
     RestoreOptions options;
-    options.from = name_;
-    options.deadline = setup_.deadline;
+    options.name = name_;
+    options.timeout = setup_.timeout;
     options.staging_bytes = std::max<ByteCount>(1, setup_.staging_bytes / 2);  // the other half serves readers
     options.ingress_bytes_per_second = setup_.rate_bytes_per_second;
     options.verify = setup_.verify;
@@ -222,7 +222,7 @@ class Contest {
   // Moves what this member wants, if anything.
   RestoreReport move(const std::optional<Catalog>& catalog, const RestoreOptions& options) {
     if (setup_.exchange) {
-      const ExchangeOptions exchange{.deadline = options.deadline,
+      const ExchangeOptions exchange{.timeout = options.timeout,
                                      .staging_bytes = options.staging_bytes,
                                      .verify = options.verify,
                                      .ingress_bytes_per_second = options.ingress_bytes_per_second,
@@ -240,8 +240,8 @@ class Contest {
     const std::optional<Catalog>& catalog = contiguous ? contiguous_->catalog : catalog_;
     if (!moves(catalog)) return;
     RestoreOptions options = restore_options();
-    if (contiguous) options.from = contiguous_name();
-    if (turns_[turn].against == Against::unverified) options.verify = Verify::none;
+    if (contiguous) options.name = contiguous_name();
+    if (turns_[turn].against == Against::unverified) options.verify = Verify::generation;
     options.method = measurement_.methods.front();
     facts_.turns[turn].stages[repeat] = move(catalog, options).seconds;
   }
@@ -262,7 +262,7 @@ class Contest {
     const RestoreReport& report = facts.report;
     if (repeat < repeats()) facts.stages[repeat] = report.seconds;  // the one after the last is not timed
     facts.paths = paths_of(report);
-    if (method && report.moved > 0 && report.methods[*method].bytes == 0) {
+    if (method && report.moved_bytes > 0 && report.methods[*method].bytes == 0) {
       facts.refused = "the restore did not use that method";
     }
   }
@@ -451,7 +451,7 @@ std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meetin
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) == 0) mine.host = name.data();
   mine.domain = domain_of_ports();
-  const auto hosts = session.gather("perf hosts", host_identity(), setup.deadline);
+  const auto hosts = session.gather("perf hosts", host_identity(), setup.timeout);
   const StatePlace place = place_of(setup.memory, number_on_host(hosts, role.member), setup.ordinary);
   mine.device = device_of(setup, place.device);
   for (const std::string& one : session.transport()) mine.fabric += (mine.fabric.empty() ? "" : ", ") + one;
@@ -461,7 +461,7 @@ std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meetin
   }
   const std::string text = to_json(mine).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::vector<MemberFacts> all;
-  for (const Bytes& bytes : session.gather("perf facts", bytes_of(text), setup.deadline)) {
+  for (const Bytes& bytes : session.gather("perf facts", bytes_of(text), setup.timeout)) {
     if (role.member == 0) all.push_back(member_facts_from(nlohmann::json::parse(text_of(bytes))));
   }
   return all;

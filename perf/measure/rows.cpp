@@ -134,10 +134,11 @@ void add_stages(OrderedJson& row, const TurnView& view) {
 }
 
 void add_bytes(OrderedJson& row, const TurnView& view) {
-  const ByteCount needed = view.sum(&RestoreReport::needed);
-  const ByteCount moved = view.sum(&RestoreReport::moved);
-  const ByteCount local = view.sum(&RestoreReport::local);
-  row["bytes"] = {{"needed", needed}, {"moved", moved}, {"local", local}, {"extra", view.sum(&RestoreReport::extra)}};
+  const ByteCount needed = view.sum(&RestoreReport::needed_bytes);
+  const ByteCount moved = view.sum(&RestoreReport::moved_bytes);
+  const ByteCount local = view.sum(&RestoreReport::local_bytes);
+  row["bytes"] = {
+      {"needed", needed}, {"moved", moved}, {"local", local}, {"extra", view.sum(&RestoreReport::overread_bytes)}};
   row["delivered_over_needed"] = static_cast<double>(moved + local) / static_cast<double>(needed);
   OrderedJson& methods = row["methods"] = OrderedJson::object();
   MethodTable().each(
@@ -166,7 +167,7 @@ void add_costs(OrderedJson& row, const TurnView& view) {
 
 void add_memory(OrderedJson& row, const Setup& setup, const TurnView& view) {
   ByteCount peak = 0;
-  for (const TurnFacts* member : view.members()) peak = std::max(peak, member->report.staging_peak);
+  for (const TurnFacts* member : view.members()) peak = std::max(peak, member->report.staging_peak_bytes);
   row["staging"] = {{"budget", setup.staging_bytes},
                     {"peak", peak},
                     {"ratio", static_cast<double>(peak) / static_cast<double>(setup.staging_bytes)}};
@@ -221,7 +222,7 @@ void add_reads(OrderedJson& row, const Setup& setup, const Outcome& outcome, std
   const auto per_second = [&](double seconds) { return static_cast<double>(reads) / seconds; };
   OrderedJson& out = row["reads"] = {{"count", reads}};
   const double move = view.slowest([](const StageSeconds& s) { return s.move; });
-  const bool all_read = view.bytes(Method::read) == view.sum(&RestoreReport::moved);
+  const bool all_read = view.bytes(Method::read) == view.sum(&RestoreReport::moved_bytes);
   if (all_read && move > 0) out["restore_per_second"] = per_second(move);
   for (const Against against : setup.measurements[number].against) {
     if (!is_read_loop(against)) continue;
@@ -319,11 +320,11 @@ OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& he
   row["processes"] = setup.members();
   row["repeats"] = setup.repeats;
   const auto& method = measurement.methods[what.index];
-  const bool local = view.sum(&RestoreReport::moved) == 0 && view.sum(&RestoreReport::local) > 0;
+  const bool local = view.sum(&RestoreReport::moved_bytes) == 0 && view.sum(&RestoreReport::local_bytes) > 0;
   row["method"] = method ? std::string(to_string(*method)) : local ? "local" : "auto";
   if (measurement.run_bytes > 0) row["run_bytes"] = measurement.run_bytes;
   row.update(seconds_json(seconds, ""));
-  row["bytes_per_second"] = static_cast<double>(view.sum(&RestoreReport::needed)) / seconds.median;
+  row["bytes_per_second"] = static_cast<double>(view.sum(&RestoreReport::needed_bytes)) / seconds.median;
   add_bytes(row, view);
   add_paths(row, outcome, measurement, number, turn, seconds.median);
   row["cpu_seconds"] = {{"restore", view.cpu_seconds()}};

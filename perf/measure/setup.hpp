@@ -57,9 +57,9 @@ struct Setup {
   int repeats = 5;                       ///< timed repeats; one more warms up
   ByteCount staging_bytes = 256u << 20;
   ByteCount rate_bytes_per_second = 0;
-  Verify verify = Verify::none;
+  Verify verify = Verify::generation;
   CostModel costs{};
-  std::chrono::seconds deadline{1800};  ///< of the whole run
+  std::chrono::seconds timeout{1800};  ///< of the whole run
 
   [[nodiscard]] int members() const;
   [[nodiscard]] bool has(Against against) const;

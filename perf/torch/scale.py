@@ -75,7 +75,7 @@ def through_shardwire(parameters: int, source: nn.Module, before: torch.optim.Op
         for which in ("first", "again"):
             held: list[sw.Publication] = []
             took[f"publish, {which}"] = seconds(lambda: held.append(published.publish(session, step=7)))
-            took[f"restore, {which}"] = seconds(lambda: restored.restore(session, deadline=600))
+            took[f"restore, {which}"] = seconds(lambda: restored.restore(session, timeout=600))
             held.pop().retire()
     wrong = sum(not torch.equal(a, b) for a, b in zip(source.parameters(), target.parameters()))
     wrong += sum(not torch.equal(before.state[a][name], after.state[b][name])

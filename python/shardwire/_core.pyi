@@ -281,9 +281,9 @@ class Restore:
     def cancel(self) -> None:
         """Stops it; wait() then raises Cancelled."""
 
-    def resume(self, deadline: shardwire._types.Seconds) -> None:
+    def resume(self, timeout: shardwire._types.Seconds) -> None:
         """
-        Continues a restore that has failed or was cancelled; wait for it again then. What is in place and proven stays. The rest comes from members that publish the same step and ranks, which it waits for until `deadline`, in seconds from now. Leave the destination alone in between. Raises InvalidArgument if it runs or has completed.
+        Continues a restore that has failed or was cancelled, for at most `timeout`; wait for it again then. What is in place and proven stays. The rest comes from members that publish the same step and ranks, which it waits for. Leave the destination alone in between. Raises InvalidArgument if it runs or has completed.
         """
 
     @property
@@ -416,22 +416,27 @@ class Session:
         Makes a catalog readable by peers. Without a snapshot the memory must not change until retire() returns. With `digest`, no restore commits bytes that differ from those that are published now. With `keep` > 0, the keeper of this host holds a copy beyond the end of this process, and so many of the name at a time; `snapshot` is ignored. With `buddies`, members of so many other hosts copy it for their keepers, once this has returned.
         """
 
-    def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, step_rule: shardwire._types.StepRule = 'agreed', deadline: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'none', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, bind_only: bool = False, stop_at_values: bool = False, discovery_grace: shardwire._types.Seconds = 2, notice: shardwire._types.Seconds = 5, done_events: Iterable[tuple[int, int]] = ()) -> Restore:
+    def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, step_rule: shardwire._types.StepRule = 'agreed', timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'generation', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, bind_only: bool = False, stop_at_values: bool = False, discovery_grace: shardwire._types.Seconds = 2, notice: shardwire._types.Seconds = 5, done_events: Iterable[tuple[int, int]] = ()) -> Restore:
         """
         Starts pulling all that the catalog lists from its publishers. Errors of the restore surface in wait().
         """
 
-    def exchange(self, held: Catalog, wanted: Catalog, *, deadline: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'none', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, communicator: int = 0) -> shardwire._report.ExchangeResult:
+    def exchange(self, held: Catalog, wanted: Catalog, *, timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'generation', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, communicator: int = 0) -> shardwire._report.ExchangeResult:
         """
         The collective form of publish and restore: every member calls it, with what it holds and wants. Wanted memory may share bytes with held memory.
         """
 
-    def start_exchange(self, held: Catalog, wanted: Catalog, *, deadline: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'none', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, communicator: int = 0) -> Exchange:
+    def start_exchange(self, held: Catalog, wanted: Catalog, *, timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'generation', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, communicator: int = 0) -> Exchange:
         """As exchange(), on a thread of the library."""
 
     def gather(self, name: str, value: bytes, timeout: shardwire._types.Seconds) -> list[bytes]:
         """
-        Exchanges one small value per member; each name is used once. The values of members 0..world_size-1.
+        Exchanges one small value per member. The values of members 0..world_size-1. A name may be used again.
+        """
+
+    def barrier(self, timeout: shardwire._types.Seconds) -> None:
+        """
+        Returns once all members have called it, as often as this one has. After an error this member has not come.
         """
 
     def inventory(self, name: str = 'state', step: int | None = None, timeout: shardwire._types.Seconds = 10) -> Inventory:

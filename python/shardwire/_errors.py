@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+from ._report import Report
 from ._types import Gap
 
 __all__ = [
@@ -21,15 +22,17 @@ class Error(RuntimeError):
     retryable = False
     """Whether the same call can succeed later without a change by the caller."""
 
-    def __init__(self, message: str, gaps: Sequence[Gap] = (), ranks: Sequence[int] = ()) -> None:
+    def __init__(self, message: str, gaps: Sequence[Gap] = (), ranks: Sequence[int] = (), report: Report | None = None) -> None:
         super().__init__(message)
         self.gaps: list[Gap] = list(gaps)
         """Boxes without a holder, or not yet complete."""
         self.ranks: list[int] = list(ranks)
         """Members, or ranks of a layout, that the error concerns."""
+        self.report = report
+        """Figures of the restore that failed, up to its end; in an exchange, of the step that failed here. Else None."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.gaps, self.ranks)
+        return type(self), (str(self), self.gaps, self.ranks, self.report)
 
 
 class InvalidArgument(Error, ValueError):

@@ -45,7 +45,7 @@ class LostSource(NamedTuple):
     """A source that a restore has given up, `after_seconds` after it began.
 
     `reason`: the code of the error, such as "peer_lost", or "withdrawn" if the source took its publication back.
-    `bytes_moved_again`: bytes of the boxes planned anew that had arrived before.
+    `resent_bytes`: bytes of the boxes planned anew that had arrived before.
     """
 
     rank: int
@@ -53,7 +53,7 @@ class LostSource(NamedTuple):
     why: str
     after_seconds: float
     boxes_replanned: int
-    bytes_moved_again: int
+    resent_bytes: int
 
 
 class CorruptBox(NamedTuple):
@@ -74,20 +74,20 @@ class IncompleteStep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Figures of one restore, in bytes and seconds. `moved + local == needed + extra + again`."""
+    """Figures of one restore. `moved_bytes + local_bytes == needed_bytes + overread_bytes + resent_bytes`."""
 
-    needed: int
-    moved: int
-    local: int
-    extra: int
-    again: int
+    needed_bytes: int
+    moved_bytes: int
+    local_bytes: int
+    overread_bytes: int
+    resent_bytes: int
     methods: dict[str, MethodReport]
     rounds: int
     rounds_bytes: int
     rounds_seconds: float
     seconds: StageSeconds
-    staging_budget: int
-    staging_peak: int
+    staging_budget_bytes: int
+    staging_peak_bytes: int
     registered_bytes: int
     registration_seconds: float
     digest_seconds: float

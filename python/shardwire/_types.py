@@ -24,7 +24,7 @@ Method = Literal["local", "mapped", "read", "sieved_read", "zcopy", "packed", "c
 Replicas = Literal["spread", "first", "compare"]
 Snapshot = Literal["none", "copy"]
 StepRule = Literal["agreed", "newest_complete"]
-Verify = Literal["none", "digest"]
+Verify = Literal["generation", "digest"]
 
 
 class Box(NamedTuple):
@@ -204,8 +204,8 @@ class PeerPath(NamedTuple):
 class SessionUsage(NamedTuple):
     """Totals of a session so far, as a source and as a target."""
 
-    serving_budget: int
-    serving_peak: int
+    serving_budget_bytes: int
+    serving_peak_bytes: int
     registered_bytes: int
     registration_seconds: float
     pinned_bytes: int

@@ -369,8 +369,8 @@ def publish(session: Session, engine: Any, *, step: int, name: str = "torch", sn
 
 
 @torch.no_grad()
-def restore_into(session: Session, engine: Any, *, step: int | None = None, name: str = "torch", deadline: Seconds = 60,
-                 verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
+def restore_into(session: Session, engine: Any, *, step: int | None = None, name: str = "torch", timeout: Seconds = 60,
+                 verify: Verify = "generation", absent: Mapping[str, Absent] | None = None,
                  progress: Callable[[Progress], object] | None = None) -> RestoreResult:
     """Overwrites an engine with the state that peers published, in place. Every rank of the engine calls it.
 
@@ -388,7 +388,7 @@ def restore_into(session: Session, engine: Any, *, step: int | None = None, name
         return entries
 
     try:
-        result, values = restore_entries(session, wanted, step=step, name=name, deadline=deadline, verify=verify, absent=absent,
+        result, values = restore_entries(session, wanted, step=step, name=name, timeout=timeout, verify=verify, absent=absent,
                                          progress=progress, ranks=own.ranks, check=own.check)
     except BaseException:
         own.remove_created_states(created)

@@ -432,7 +432,7 @@ def _chosen(job: _Job, values: Mapping[TensorKey, Any]) -> list[tuple[dict[str, 
 
 
 def restore_into(session: Session, model_chunks: ModelChunks, optimizer: Any, *, step: int | None = None, name: str = "torch",
-                 deadline: Seconds = 60, verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
+                 timeout: Seconds = 60, verify: Verify = "generation", absent: Mapping[str, Absent] | None = None,
                  progress: Callable[[Progress], object] | None = None, vocab_size: int | None = None) -> RestoreResult:
     """Overwrites a model and its optimizer with the state that peers published, in place.
 
@@ -455,7 +455,7 @@ def restore_into(session: Session, model_chunks: ModelChunks, optimizer: Any, *,
                 **({_GROUPS: None} if job.groups_without_shard() else {}), **{key: None for key in scalers}})
 
         result, values = restore_entries(
-            session, wanted, step=step, name=name, deadline=deadline, verify=verify, absent=absent, progress=progress,
+            session, wanted, step=step, name=name, timeout=timeout, verify=verify, absent=absent, progress=progress,
             check=lambda values: chosen.extend(_chosen(job, values)))
         for shard in job.shards:
             if shard.scaled and shard.state:

@@ -142,7 +142,7 @@ class ShardwireTransport(CheckpointTransport[T]):
     """
 
     def __init__(self, timeout: datetime.timedelta | float = 60, *, state_dict: Callable[[], object] | None = None,
-                 verify: Verify = "none", **options: Any) -> None:
+                 verify: Verify = "generation", **options: Any) -> None:
         self._timeout, self._state_dict, self._verify, self._options = timeout, state_dict, verify, options
         self._publication: Publication | None = None
         self._lock = threading.Lock()  # torchft sends on its quorum thread, and disallows on the main thread
@@ -193,7 +193,8 @@ class ShardwireTransport(CheckpointTransport[T]):
                               join_timeout=until.left(), **self._options) as session:
                 return self._received(session, step, until)
         except TimedOut as error:
-            raise TimedOut(f"timed out: step {step} from replica rank {src_rank}: {error}", error.gaps, error.ranks) from error
+            raise TimedOut(f"timed out: step {step} from replica rank {src_rank}: {error}", error.gaps, error.ranks,
+                           error.report) from error
 
     def _received(self, session: Session, step: int, until: Deadline) -> T:
         known = _State(self._state_dict() if self._state_dict else None, sent=False)
@@ -217,7 +218,7 @@ class ShardwireTransport(CheckpointTransport[T]):
             form[:] = _read_form(values[_FORM], known.specs)
             _require_alike(form[1], known)
 
-        _, values = restore_entries(session, wanted, step=step, name=_NAME, deadline=until.left(), verify=self._verify,
+        _, values = restore_entries(session, wanted, step=step, name=_NAME, timeout=until.left(), verify=self._verify,
                                     ranks=_WHOLE, check=check)
         tree, specs = form
         # A tensor that was overwritten is given back itself.

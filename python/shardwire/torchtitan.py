@@ -81,10 +81,10 @@ class PeerCheckpointManager(CheckpointManager):
         load_from_files: bool = True
         """Whether files are loaded where no peer has the wanted step, or they have a newer one."""
 
-        deadline: float = 60
+        timeout: float = 60
         """Seconds that a load from peers may take."""
 
-        verify: Literal["none", "digest"] = "none"
+        verify: Literal["generation", "digest"] = "generation"
         """Whether loads from peers compare digests."""
 
         def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class PeerCheckpointManager(CheckpointManager):
         self._own = _given is None
         self._peers = _Peers(join()) if _given is None else _given
         self._files_interval, self._from_files = config.files_interval, config.load_from_files
-        self._deadline, self._verify = config.deadline, config.verify
+        self._timeout, self._verify = config.timeout, config.verify
         # Layouts number the ranks of the trainer, which need not be those of the session.
         self._ranks = Ranks(dist.get_rank(), dist.get_world_size(), None)
 
@@ -153,7 +153,7 @@ class PeerCheckpointManager(CheckpointManager):
         """Steps of peers, newest first, that are the wanted one or newer than files; and whether some ranks do not publish them."""
         found = []
         for name in _GENERATIONS:
-            inventory = self._peers.session.inventory(name, None if step == -1 else step, self._deadline)
+            inventory = self._peers.session.inventory(name, None if step == -1 else step, self._timeout)
             if inventory.publishers and step in (-1, inventory.step):
                 found.append((inventory.step, name, bool(inventory.absent)))
         files = -1
@@ -163,7 +163,7 @@ class PeerCheckpointManager(CheckpointManager):
 
     def _lacking(self, step: int, name: str) -> list[str]:
         """Names of what no peer has of a step, of all ranks of the trainer."""
-        inventory = self._peers.session.inventory(name, step, self._deadline)
+        inventory = self._peers.session.inventory(name, step, self._timeout)
         whole = Catalog(0, 1)
         for key, info in inventory.tensors.items():
             # Only planned, never read: the address stands for memory that is not there.
@@ -177,13 +177,13 @@ class PeerCheckpointManager(CheckpointManager):
 
     def _load_from_peers(self, step: int, name: str) -> None:
         states = self._states_to_load(model_only=step == 0)
-        reader = PeerReader(self._peers.session, name=name, step=step, deadline=self._deadline, verify=self._verify,
+        reader = PeerReader(self._peers.session, name=name, step=step, timeout=self._timeout, verify=self._verify,
                             ranks=self._ranks, wait=False)
         load_state_dict(states, storage_reader=reader)
         self.states[MODEL].load_state_dict(states)
         GarbageCollection.collect("GC collection for checkpoint loading.")
         assert reader.report is not None
-        logger.info("Loaded step %d from peers: %d bytes.", step, reader.report.moved + reader.report.local)
+        logger.info("Loaded step %d from peers: %d bytes.", step, reader.report.moved_bytes + reader.report.local_bytes)
 
     def _close(self) -> None:
         super()._close()

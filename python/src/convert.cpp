@@ -84,7 +84,7 @@ Snapshot snapshot(const Name& name) {
 }
 
 Verify verify(const Name& name) {
-  return choose<Verify>(name, "verify", {{"none", Verify::none}, {"digest", Verify::digest}});
+  return choose<Verify>(name, "verify", {{"generation", Verify::generation}, {"digest", Verify::digest}});
 }
 
 Replicas replicas(const Name& name) {

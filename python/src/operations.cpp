@@ -154,15 +154,12 @@ void bind_operations(nb::module_& module) {
           "cancel", [](PyRestore& self) { unlocked([&] { self.operation.cancel(); }); },
           "Stops it; wait() then raises Cancelled.")
       .def(
-          "resume",
-          [](PyRestore& self, const Seconds& deadline) { unlocked([&] { self.operation.resume(deadline); }); },
-          nb::arg("deadline"),
-          "Continues a restore that has failed or was cancelled; wait for it again then. What is in place and proven "
-          "stays. The "
-          "rest comes from members that publish the same step and ranks, which it waits for until `deadline`, in "
-          "seconds from "
-          "now. Leave the destination alone in between. Raises InvalidArgument if it runs or has completed.",
-          nb::sig("def resume(self, deadline: shardwire._types.Seconds) -> None"))
+          "resume", [](PyRestore& self, const Seconds& timeout) { unlocked([&] { self.operation.resume(timeout); }); },
+          nb::arg("timeout"),
+          "Continues a restore that has failed or was cancelled, for at most `timeout`; wait for it again then. What "
+          "is in place and proven stays. The rest comes from members that publish the same step and ranks, which it "
+          "waits for. Leave the destination alone in between. Raises InvalidArgument if it runs or has completed.",
+          nb::sig("def resume(self, timeout: shardwire._types.Seconds) -> None"))
       .def_prop_ro(
           "progress", [](PyRestore& self) { return progress_to_python(self.progress->load()); },
           nb::sig("def progress(self) -> shardwire._types.Progress"))

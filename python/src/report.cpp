@@ -42,7 +42,7 @@ nb::object to_python(const RestoreReport& report) {
   nb::list lost;
   for (const LostSource& one : report.lost) {
     lost.append(make_report("LostSource", to_int(one.rank), std::string(to_string(one.reason)), one.why,
-                            one.after_seconds, one.boxes_replanned, one.bytes_moved_again));
+                            one.after_seconds, one.boxes_replanned, one.resent_bytes));
   }
   nb::list corrupt;
   for (const CorruptBox& one : report.corrupt) {
@@ -54,12 +54,12 @@ nb::object to_python(const RestoreReport& report) {
     for (const Gap& gap : one.gaps) gaps.append(to_python(gap));
     incomplete.append(make_report("IncompleteStep", one.step, gaps));
   }
-  return make_report("Report", report.needed, report.moved, report.local, report.extra, report.again, methods,
-                     report.rounds, report.rounds_bytes, report.rounds_seconds,
+  return make_report("Report", report.needed_bytes, report.moved_bytes, report.local_bytes, report.overread_bytes,
+                     report.resent_bytes, methods, report.rounds, report.rounds_bytes, report.rounds_seconds,
                      make_report("StageSeconds", s.wall, s.join, s.plan, s.bind, s.move, s.verify, s.commit),
-                     report.staging_budget, report.staging_peak, report.registered_bytes, report.registration_seconds,
-                     report.digest_seconds, report.transport, peers, keys(report.skipped), keys(report.zeroed), lost,
-                     corrupt, report.step, incomplete);
+                     report.staging_budget_bytes, report.staging_peak_bytes, report.registered_bytes,
+                     report.registration_seconds, report.digest_seconds, report.transport, peers, keys(report.skipped),
+                     keys(report.zeroed), lost, corrupt, report.step, incomplete);
 }
 
 nb::object to_python(const ExchangeResult& result) {
@@ -67,7 +67,7 @@ nb::object to_python(const ExchangeResult& result) {
 }
 
 nb::object to_python(const SessionUsage& usage) {
-  return make("SessionUsage", usage.serving_budget, usage.serving_peak, usage.registered_bytes,
+  return make("SessionUsage", usage.serving_budget_bytes, usage.serving_peak_bytes, usage.registered_bytes,
               usage.registration_seconds, usage.pinned_bytes);
 }
 

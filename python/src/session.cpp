@@ -143,7 +143,7 @@ std::vector<DoneEvent> done_events(const nb::object& pairs) {
 // The options that a restore and an exchange share.
 template <typename Chosen>
 void take_common(Keywords& keywords, Chosen& options) {
-  keywords.take<Seconds>("deadline", options.deadline);
+  keywords.take<Seconds>("timeout", options.timeout);
   keywords.take<ByteCount>("staging_bytes", options.staging_bytes);
   keywords.take<ByteCount>("ingress_bytes_per_second", options.ingress_bytes_per_second);
   std::optional<Name> verified, copies, by;
@@ -159,7 +159,7 @@ PyRestore* restore(PySession& self, const PyCatalog& wanted, const nb::kwargs& g
   Keywords keywords("restore", given);
   RestoreOptions options;
   take_common(keywords, options);
-  keywords.take<std::string>("name", options.from);
+  keywords.take<std::string>("name", options.name);
   keywords.take<std::int64_t>("step", options.step);
   std::optional<Name> rule;
   keywords.take<Name>("step_rule", rule);
@@ -206,6 +206,10 @@ nb::list gather(PySession& self, const std::string& name, const nb::bytes& value
   nb::list out;
   for (const Bytes& one : all) out.append(to_python(one));
   return out;
+}
+
+void barrier(PySession& self, const Seconds& timeout) {
+  unlocked([&] { self->barrier(timeout); });
 }
 
 void close(PySession& self, const Seconds& timeout) {
@@ -313,8 +317,8 @@ void bind_inventory(nb::module_& module) {
 }
 
 constexpr const char* common_options =
-    "deadline: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = "
-    "'none', "
+    "timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = "
+    "'generation', "
     "ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: "
     "shardwire._types.Method | None "
     "= None, ";
@@ -401,8 +405,12 @@ void bind_session(nb::module_& module) {
       .def("start_exchange", &start_exchange, nb::arg("held"), nb::arg("wanted"), nb::arg("options"),
            "As exchange(), on a thread of the library.", nb::sig(exchange_started.c_str()))
       .def("gather", &gather, nb::arg("name"), nb::arg("value"), nb::arg("timeout"),
-           "Exchanges one small value per member; each name is used once. The values of members 0..world_size-1.",
+           "Exchanges one small value per member. The values of members 0..world_size-1. A name may be used again.",
            nb::sig("def gather(self, name: str, value: bytes, timeout: shardwire._types.Seconds) -> list[bytes]"))
+      .def(
+          "barrier", &barrier, nb::arg("timeout"),
+          "Returns once all members have called it, as often as this one has. After an error this member has not come.",
+          nb::sig("def barrier(self, timeout: shardwire._types.Seconds) -> None"))
       .def("inventory", &inventory, nb::arg("name") = "state", nb::arg("step") = nb::none(),
            nb::arg("timeout") = Seconds{10}, "What members publish under the name at this moment.",
            nb::sig("def inventory(self, name: str = 'state', step: int | None = None, timeout: "

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "c/guard.hpp"
+#include "c/report.hpp"
 
 namespace shardwire::c_api {
 
@@ -29,7 +30,8 @@ ErrorRecord::ErrorRecord(const Error& error)
       message(error.what()),
       ranks(numbers(error.ranks())),
       described(error.gaps()),
-      gaps(gaps_of(described)) {
+      gaps(gaps_of(described)),
+      report(error.report()) {
 }
 
 ErrorRecord::ErrorRecord(ErrorCode number, std::string text)
@@ -107,6 +109,10 @@ const int32_t* shardwire_error_ranks(const shardwire_error* error, size_t* count
 
 const shardwire_gap* shardwire_error_gaps(const shardwire_error* error, size_t* count) {
   return data_of(error ? &peek(error)->gaps : nullptr, count);
+}
+
+const shardwire_report* shardwire_error_report(const shardwire_error* error) {
+  return error && peek(error)->report ? borrowed<shardwire_report>(peek(error)->report.get()) : nullptr;
 }
 
 SHARDWIRE_C_END

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ struct ErrorRecord {
   std::vector<std::int32_t> ranks;
   std::vector<Gap> described;
   std::vector<shardwire_gap> gaps;  // borrows from `described`
+  std::shared_ptr<const RestoreReport> report;
 };
 
 }  // namespace shardwire::c_api

@@ -42,21 +42,21 @@ const shardwire_job_layout* shardwire_inventory_held(const shardwire_inventory* 
   return inventory ? borrowed<shardwire_job_layout>(&peek(inventory)->held) : nullptr;
 }
 
-shardwire_code shardwire_session_inventory(shardwire_session* session, const char* from, int64_t step,
+shardwire_code shardwire_session_inventory(shardwire_session* session, const char* name, int64_t step,
                                            int64_t timeout_ns, shardwire_inventory** inventory,
                                            shardwire_error** error) {
   return create(inventory, error, [&] {
     return InventoryRecord(
-        object(session, "session").inventory(text(from, "from"), step_of(step), duration(timeout_ns)));
+        object(session, "session").inventory(text(name, "name"), step_of(step), duration(timeout_ns)));
   });
 }
 
-shardwire_code shardwire_session_await_step(shardwire_session* session, const char* from, int64_t step,
+shardwire_code shardwire_session_await_step(shardwire_session* session, const char* name, int64_t step,
                                             int64_t timeout_ns, shardwire_inventory** inventory,
                                             shardwire_error** error) {
   return create(inventory, error, [&] {
     return InventoryRecord(
-        object(session, "session").await_step(text(from, "from"), step_of(step), duration(timeout_ns)));
+        object(session, "session").await_step(text(name, "name"), step_of(step), duration(timeout_ns)));
   });
 }
 

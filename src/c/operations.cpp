@@ -141,8 +141,8 @@ shardwire_code shardwire_restore_proceed(shardwire_restore* restore, shardwire_e
 shardwire_code shardwire_restore_cancel(shardwire_restore* restore, shardwire_error** error) {
   return cancel(restore, error);
 }
-shardwire_code shardwire_restore_resume(shardwire_restore* restore, int64_t deadline_ns, shardwire_error** error) {
-  return guarded(error, [&] { object(restore, "restore").resume(duration(deadline_ns)); });
+shardwire_code shardwire_restore_resume(shardwire_restore* restore, int64_t timeout_ns, shardwire_error** error) {
+  return guarded(error, [&] { object(restore, "restore").resume(duration(timeout_ns)); });
 }
 shardwire_code shardwire_restore_event_descriptor(shardwire_restore* restore, int* descriptor,
                                                   shardwire_error** error) {

@@ -67,9 +67,9 @@ PublishOptions options_of(const shardwire_publish_options* options) {
 RestoreOptions options_of(const shardwire_restore_options* options) {
   const shardwire_restore_options given = read_options(options, "restore_options");
   RestoreOptions out;
-  out.from = text(given.from, "from");
+  out.name = text(given.name, "name");
   out.step = step_of(given.step);
-  out.deadline = duration(given.deadline_ns);
+  out.timeout = duration(given.timeout_ns);
   out.staging_bytes = given.staging_bytes;
   out.verify = verify_of(given.verify);
   out.ingress_bytes_per_second = given.ingress_bytes_per_second;
@@ -89,7 +89,7 @@ RestoreOptions options_of(const shardwire_restore_options* options) {
 ExchangeOptions options_of(const shardwire_exchange_options* options) {
   const shardwire_exchange_options given = read_options(options, "exchange_options");
   ExchangeOptions out;
-  out.deadline = duration(given.deadline_ns);
+  out.timeout = duration(given.timeout_ns);
   out.staging_bytes = given.staging_bytes;
   out.verify = verify_of(given.verify);
   out.ingress_bytes_per_second = given.ingress_bytes_per_second;
@@ -112,9 +112,9 @@ void set_defaults(shardwire_publish_options& options) {
 
 void set_defaults(shardwire_restore_options& options) {
   const RestoreOptions known;
-  options.from = "state";
+  options.name = "state";
   options.step = SHARDWIRE_UNSET_STEP;
-  options.deadline_ns = known.deadline.count();
+  options.timeout_ns = known.timeout.count();
   options.staging_bytes = known.staging_bytes;
   options.discovery_grace_ns = known.discovery_grace.count();
   options.notice_ns = known.notice.count();
@@ -123,7 +123,7 @@ void set_defaults(shardwire_restore_options& options) {
 
 void set_defaults(shardwire_exchange_options& options) {
   const ExchangeOptions known;
-  options.deadline_ns = known.deadline.count();
+  options.timeout_ns = known.timeout.count();
   options.staging_bytes = known.staging_bytes;
   options.method = SHARDWIRE_METHOD_ANY;
 }

@@ -63,10 +63,10 @@ void shardwire_paths_free(shardwire_paths* paths) {
   destroy(paths);
 }
 
-shardwire_code shardwire_session_paths(shardwire_session* session, const char* from, int64_t timeout_ns,
+shardwire_code shardwire_session_paths(shardwire_session* session, const char* name, int64_t timeout_ns,
                                        shardwire_paths** paths, shardwire_error** error) {
   return create(paths, error,
-                [&] { return object(session, "session").paths(text(from, "from"), duration(timeout_ns)); });
+                [&] { return object(session, "session").paths(text(name, "name"), duration(timeout_ns)); });
 }
 
 size_t shardwire_paths_peer_count(const shardwire_paths* paths) {

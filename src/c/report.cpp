@@ -18,8 +18,8 @@ shardwire_progress progress_of(const Progress& progress) {
 
 shardwire_usage usage_of(const SessionUsage& usage) {
   auto out = defaults<shardwire_usage>();
-  out.serving_budget_bytes = usage.serving_budget;
-  out.serving_peak_bytes = usage.serving_peak;
+  out.serving_budget_bytes = usage.serving_budget_bytes;
+  out.serving_peak_bytes = usage.serving_peak_bytes;
   out.registered_bytes = usage.registered_bytes;
   out.pinned_bytes = usage.pinned_bytes;
   out.registration_seconds = usage.registration_seconds;
@@ -40,17 +40,17 @@ void add_seconds(shardwire_figures& out, const StageSeconds& seconds) {
 
 shardwire_figures figures_of(const RestoreReport& report) {
   auto out = defaults<shardwire_figures>();
-  out.needed_bytes = report.needed;
-  out.moved_bytes = report.moved;
-  out.local_bytes = report.local;
-  out.extra_bytes = report.extra;
-  out.again_bytes = report.again;
+  out.needed_bytes = report.needed_bytes;
+  out.moved_bytes = report.moved_bytes;
+  out.local_bytes = report.local_bytes;
+  out.overread_bytes = report.overread_bytes;
+  out.resent_bytes = report.resent_bytes;
   add_seconds(out, report.seconds);
   out.rounds = report.rounds;
   out.rounds_bytes = report.rounds_bytes;
   out.rounds_seconds = report.rounds_seconds;
-  out.staging_budget_bytes = report.staging_budget;
-  out.staging_peak_bytes = report.staging_peak;
+  out.staging_budget_bytes = report.staging_budget_bytes;
+  out.staging_peak_bytes = report.staging_peak_bytes;
   out.registered_bytes = report.registered_bytes;
   out.registration_seconds = report.registration_seconds;
   out.digest_seconds = report.digest_seconds;
@@ -85,7 +85,7 @@ shardwire_lost_source lost_source_of(const LostSource& source) {
   out.why = source.why.c_str();
   out.after_seconds = source.after_seconds;
   out.boxes_replanned = source.boxes_replanned;
-  out.bytes_moved_again = source.bytes_moved_again;
+  out.resent_bytes = source.resent_bytes;
   return out;
 }
 

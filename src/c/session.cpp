@@ -118,6 +118,10 @@ shardwire_code shardwire_session_gather(shardwire_session* session, const char* 
   });
 }
 
+shardwire_code shardwire_session_barrier(shardwire_session* session, int64_t timeout_ns, shardwire_error** error) {
+  return guarded(error, [&] { object(session, "session").barrier(duration(timeout_ns)); });
+}
+
 SHARDWIRE_C_END
 
 }  // namespace shardwire::c_api

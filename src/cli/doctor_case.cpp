@@ -134,7 +134,7 @@ std::string header(const Case& job, const std::vector<MemberResult>& targets, bo
   ByteCount needed = 0;
   std::string transport;
   for (const MemberResult& target : targets) {
-    needed += target.report.needed;
+    needed += target.report.needed_bytes;
     if (transport.empty()) transport = target.report.transport;
   }
   const auto measured = environment("SHARDWIRE_CALIBRATION");
@@ -195,7 +195,7 @@ RunOptions run_options(const DoctorOptions& words) {
   options.transport = chosen_transport(words.transport);
   options.staging_bytes = chosen_staging({});
   options.costs = chosen_costs({});
-  options.deadline = std::chrono::seconds(60);
+  options.timeout = std::chrono::seconds(60);
   options.log = chosen_log_level();
   options.join_timeout = chosen_join_timeout();
   return options;

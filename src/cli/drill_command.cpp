@@ -29,11 +29,11 @@ struct DrillWords {
   std::string path;
   std::string seeds = "0:20";
   std::string transport;
-  std::string verify = "none";
+  std::string verify = "generation";
   std::string kinds;
   std::string rate;
   std::string json;
-  double deadline_seconds = 60;  // generous: the machine may be busy
+  double timeout_seconds = 60;  // generous: the machine may be busy
   double notice_seconds = 0.5;
   bool disjoint = false;
 };
@@ -79,7 +79,7 @@ RunOptions checked(const DrillWords& words) {
   options.transport = std::move(transport.names);
   options.verify = parse_verify(words.verify);
   options.rate_bytes_per_second = parse_rate(words.rate);
-  options.deadline = parse_seconds("--deadline", words.deadline_seconds);
+  options.timeout = parse_seconds("--timeout", words.timeout_seconds);
   options.notice = parse_seconds("--notice", words.notice_seconds);
   options.join_timeout = chosen_join_timeout();
   options.disjoint = words.disjoint;
@@ -195,13 +195,13 @@ std::function<int()> declare_drill(CLI::App& app) {
       "--kinds", words->kinds,
       "only these kinds of faults, e.g. kill,cut (default: all of kill, stop, cut, slow, restep, and corrupt "
       "with --verify digest); run --help explains them");
-  app.add_option("--verify", words->verify, "none or digest, besides the check of every element (default: none)");
+  add_verify(app, words->verify);
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_option("--rate", words->rate,
                  "most remote bytes into each rank per second (default: a restore takes about 0.1 s)");
   app.add_option("--notice", words->notice_seconds,
                  "seconds of silence after which a source is given up for others (default: 0.5)");
-  app.add_option("--deadline", words->deadline_seconds, "seconds that one restore may take (default: 60)");
+  add_timeout(app, words->timeout_seconds, "seconds that one restore may take (default: 60)");
   app.add_option("--json", words->json, "write a JSON row for each seed to this file");
   return [words] { return drill(*words); };
 }

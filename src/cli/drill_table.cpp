@@ -39,7 +39,7 @@ void DrillTable::add(const SeedResult& result) {
     Row& row = rows_[{std::string(to_string(fault.kind)), result.methods}];
     row.counts.add(result.verdict.kind);
     if (one.noticed_seconds) row.noticed_seconds.push_back(*one.noticed_seconds);
-    row.again_bytes += one.bytes_moved_again;
+    row.again_bytes += one.resent_bytes;
     const auto owed = result.owed_bytes.find(fault.rank);
     if (owed != result.owed_bytes.end()) row.owed_bytes += owed->second;
   }

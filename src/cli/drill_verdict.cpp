@@ -127,7 +127,7 @@ Verdict judge(const Case& job, const RunOptions& options, const JobOutcome& outc
       found(Verdict::Kind::bug, fmt::format("{} has no result", who));
       continue;
     }
-    const double limit = std::chrono::duration<double>(options.deadline).count() + slack_seconds;
+    const double limit = std::chrono::duration<double>(options.timeout).count() + slack_seconds;
     if (!result->walls.empty() && result->walls.back() > limit) {
       found(Verdict::Kind::bug, fmt::format("{} took {:.1f} s, past its deadline", who, result->walls.back()));
     }

@@ -29,7 +29,7 @@ std::vector<FaultCost> costs_of(std::span<const FaultOutcome> faults, std::span<
       const double seconds = static_cast<double>(loss.at_ns - *cause->outcome.struck_ns) / 1e9;
       cause->noticed_seconds = std::min(cause->noticed_seconds.value_or(seconds), seconds);
       cause->boxes_replanned += loss.source.boxes_replanned;
-      cause->bytes_moved_again += loss.source.bytes_moved_again;
+      cause->resent_bytes += loss.source.resent_bytes;
     }
   }
   return costs;
@@ -46,7 +46,7 @@ nlohmann::json to_json(std::span<const FaultCost> costs) {
                    {"struck", one.outcome.struck_ns.has_value()},
                    {"noticed_s", one.noticed_seconds ? nlohmann::json(*one.noticed_seconds) : nlohmann::json()},
                    {"boxes_replanned", one.boxes_replanned},
-                   {"bytes_moved_again", one.bytes_moved_again}});
+                   {"bytes_moved_again", one.resent_bytes}});
   }
   return all;
 }

@@ -17,7 +17,7 @@ struct FaultCost {
   std::optional<double>
       noticed_seconds{};  ///< from the strike until the first reader gave the source up; empty: none did
   std::uint64_t boxes_replanned = 0;
-  ByteCount bytes_moved_again = 0;
+  ByteCount resent_bytes = 0;
 };
 
 /// A loss is of the last fault that struck its rank before. Pure.

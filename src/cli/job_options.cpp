@@ -43,6 +43,21 @@ auto from_environment(Setting setting) {
 
 }  // namespace
 
+void add_timeout(CLI::App& app, double& seconds, const std::string& help) {
+  CLI::Option* const named = app.add_option("--timeout", seconds, help);
+  const auto take = [named, &seconds](double value) {
+    if (named->count() > 0) throw CLI::ExcludesError("--timeout", "--deadline");
+    seconds = value;
+  };
+  app.add_option_function<double>("--deadline", take)->group("");  // excludes() would show it in the help
+}
+
+void add_verify(CLI::App& app, std::string& word) {
+  app.add_option("--verify", word,
+                 "generation (the source has not changed) or digest, besides the check of every element (default: "
+                 "generation)");
+}
+
 std::string said_by_a_child(const std::function<void()>& body) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) throw UsageError("no pipe: " + std::string(std::strerror(errno)));
@@ -124,8 +139,8 @@ MemoryKind parse_memory(const std::string& option) {
 
 Verify parse_verify(const std::string& option) {
   if (option == "digest") return Verify::digest;
-  if (option == "none") return Verify::none;
-  throw UsageError(fmt::format("--verify: '{}' is unknown; known are none, digest", option));
+  if (option == "generation" || option == "none") return Verify::generation;
+  throw UsageError(fmt::format("--verify: '{}' is unknown; known are generation, digest", option));
 }
 
 ByteCount parse_rate(const std::string& option) {

@@ -8,8 +8,17 @@
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/session.hpp"
 
-// Options shared by `run` and `perf`: their parsing and validation.
+namespace CLI {
+class App;
+}
+
+// Options that commands share: their declaration, parsing and validation.
 namespace shardwire::cli {
+
+/// Adds --timeout, and --deadline as another name, which --help does not list.
+void add_timeout(CLI::App& app, double& seconds, const std::string& help);
+/// Adds --verify; its word is for parse_verify().
+void add_verify(CLI::App& app, std::string& word);
 
 /// Runs `body` in a child process and returns the text of its exception; empty if it succeeds. Libraries of fabrics
 /// open devices when queried, and a device opened before a fork is unusable in the child. Errors: throws UsageError.
@@ -26,7 +35,7 @@ struct JobTransport {
 JobTransport chosen_job_transport(const std::string& option, MemoryKind memory);
 /// host or cuda. Errors: throws UsageError for anything else, and, with the reason, for device memory if there is none.
 MemoryKind parse_memory(const std::string& option);
-/// Errors: throws UsageError.
+/// generation, also by its other name none, or digest. Errors: throws UsageError.
 Verify parse_verify(const std::string& option);
 /// --rate; 0 if not given. Errors: throws UsageError.
 ByteCount parse_rate(const std::string& option);

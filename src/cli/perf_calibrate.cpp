@@ -41,7 +41,7 @@ void refuse_others(const PerfWords& words) {
   if (!words.path.empty()) refuse("CASE");
   if (words.tcp) refuse("--tcp");
   if (words.memory != "host") refuse("--memory");
-  if (words.verify != "none") refuse("--verify");
+  if (parse_verify(words.verify) != Verify::generation) refuse("--verify");
   if (words.ordinary) refuse("--ordinary");
   if (words.starts) refuse("--fresh");
   if (words.disjoint) refuse("--disjoint");
@@ -131,7 +131,7 @@ perf::Setup setup_of(const PerfWords& words, const std::string& transport) {
   setup.transport = transport;
   setup.repeats = words.repeats;
   setup.staging_bytes = chosen_staging(words.staging);
-  setup.deadline = std::chrono::seconds(static_cast<std::int64_t>(words.deadline_seconds));
+  setup.timeout = std::chrono::seconds(static_cast<std::int64_t>(words.timeout_seconds));
   return setup;
 }
 
@@ -239,8 +239,8 @@ void print(const std::vector<Fitted>& all) {
 int calibrate(const PerfWords& words) {
   refuse_others(words);
   if (words.repeats < 1 || words.repeats > 1000) throw UsageError("--repeats: 1 to 1000 are expected");
-  if (!(words.deadline_seconds >= 1 && words.deadline_seconds <= 1e6)) {
-    throw UsageError("--deadline: a number of seconds from 1 on is expected");
+  if (!(words.timeout_seconds >= 1 && words.timeout_seconds <= 1e6)) {
+    throw UsageError("--timeout: a number of seconds from 1 on is expected");
   }
   const std::vector<Pass> passes = passes_for(chosen_transport(words.transport.empty() ? "auto" : words.transport));
   const ByteCount most = words.bytes.empty() ? default_bytes : parse_bytes("--bytes", words.bytes);

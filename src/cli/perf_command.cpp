@@ -111,7 +111,7 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--repeats", words->repeats, "timed repeats; one more warms up (default: 5)");
   app.add_option("--fresh", words->starts,
                  "start the processes this many times, and compare their first restores with later ones");
-  app.add_option("--verify", words->verify, "none or digest, besides the check of every element (default: none)");
+  add_verify(app, words->verify);
   app.add_option("--rate", words->rate, "most remote bytes into each rank per second, e.g. 500M");
   app.add_option("--staging", words->staging,
                  "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");
@@ -123,7 +123,7 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--output", words->output, "write rows to this file instead of standard output, one JSON text a line");
   app.add_option("--plot", words->plot, "draw speed over run length into this SVG file; without a CASE");
   app.add_option("--target", words->target, "name of the measurement, kept in its rows");
-  app.add_option("--deadline", words->deadline_seconds, "seconds after which the run is aborted (default: 1800)");
+  add_timeout(app, words->timeout_seconds, "seconds after which the run is aborted (default: 1800)");
   return [words, calibrate = app.get_option("--calibrate")] {
     words->calibrates = calibrate->count() > 0;
     return run(*words);

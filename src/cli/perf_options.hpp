@@ -15,7 +15,7 @@ struct PerfWords {
   std::string path;  ///< of the case; empty: a sweep
   std::string transport;
   std::string memory = "host";
-  std::string verify = "none";
+  std::string verify = "generation";
   std::string rate;
   std::string staging;
   std::string calibration;
@@ -30,7 +30,7 @@ struct PerfWords {
   std::optional<int> layers;
   std::optional<int> ranks;
   int repeats = 5;
-  double deadline_seconds = 1800;
+  double timeout_seconds = 1800;
   std::optional<int> starts;  ///< value of --fresh
   bool tcp = false;
   bool ordinary = false;

@@ -63,7 +63,7 @@ std::vector<Against> parse_against(const PerfWords& words, bool exchange) {
           "none alone",
           word));
     }
-    if (*found == Against::unverified && words.verify == "none") {
+    if (*found == Against::unverified && parse_verify(words.verify) == Verify::generation) {
       throw UsageError("--against unverified: is for restores with digests; see --verify");
     }
     if (*found == Against::nccl && !exchange) {
@@ -333,10 +333,10 @@ perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
   setup.disjoint = words.disjoint;
   if (words.repeats < 1 || words.repeats > 1000) throw UsageError("--repeats: 1 to 1000 are expected");
   setup.repeats = words.repeats;
-  if (!(words.deadline_seconds >= 1 && words.deadline_seconds <= 1e6)) {
-    throw UsageError("--deadline: a number of seconds from 1 on is expected");
+  if (!(words.timeout_seconds >= 1 && words.timeout_seconds <= 1e6)) {
+    throw UsageError("--timeout: a number of seconds from 1 on is expected");
   }
-  setup.deadline = std::chrono::seconds(static_cast<std::int64_t>(words.deadline_seconds));
+  setup.timeout = std::chrono::seconds(static_cast<std::int64_t>(words.timeout_seconds));
   auto against = parse_against(words, setup.exchange);
   if (setup.memory == MemoryKind::cuda) use_device_copies(against);
   words.path.empty() ? add_sweep(setup, words, launched) : add_case(setup, words);

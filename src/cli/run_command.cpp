@@ -25,13 +25,13 @@ struct Words {
   std::string path;
   std::string transport;
   std::string memory = "host";
-  std::string verify = "none";
+  std::string verify = "generation";
   std::string rate;
   std::string staging;
   std::string calibration;
   std::string report;
   std::vector<std::string> faults;
-  double deadline_seconds = 600;
+  double timeout_seconds = 600;
   double notice_seconds = std::chrono::duration<double>(RestoreOptions{}.notice).count();
   int repeat = 1;
   bool disjoint = false;
@@ -63,7 +63,7 @@ RunOptions check(const Words& words) {
   options.rate_bytes_per_second = parse_rate(words.rate);
   options.staging_bytes = chosen_staging(words.staging);
   options.costs = chosen_costs(words.calibration);
-  options.deadline = parse_seconds("--deadline", words.deadline_seconds);
+  options.timeout = parse_seconds("--timeout", words.timeout_seconds);
   if (words.repeat < 1) throw UsageError("--repeat: at least 1 is expected");
   options.repeat = words.repeat;
   options.disjoint = words.disjoint;
@@ -127,9 +127,9 @@ std::function<int()> declare_run(CLI::App& app) {
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_flag("--relabel", words->relabel,
                "run target ranks in the processes where the fewest bytes cross, as plan --relabel shows");
-  app.add_option("--verify", words->verify, "none or digest, besides the check of every element (default: none)");
+  add_verify(app, words->verify);
   app.add_option("--rate", words->rate, "most remote bytes into each rank per second, e.g. 500M");
-  app.add_option("--deadline", words->deadline_seconds, "seconds that one restore may take (default: 600)");
+  add_timeout(app, words->timeout_seconds, "seconds that one restore may take (default: 600)");
   app.add_option("--staging", words->staging,
                  "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");
   app.add_option(

@@ -211,7 +211,7 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
     outcome.results.assign(1, result);
     if (session == nullptr) return;  // it never joined, so no other process can report it
     try {
-      outcome.results = gather_results(*session, result, members, options.deadline + grace, outcome.reports);
+      outcome.results = gather_results(*session, result, members, options.timeout + grace, outcome.reports);
     } catch (const Error& error) {
       outcome.errors.push_back({std::string(to_string(error.code())), error.what(), {}});
     }

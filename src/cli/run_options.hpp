@@ -16,9 +16,9 @@ namespace shardwire::cli {
 struct RunOptions {
   std::string transport = "auto";
   ByteCount staging_bytes = 256u << 20;
-  Duration deadline = std::chrono::seconds(600);  ///< per restore
-  ByteCount rate_bytes_per_second = 0;            ///< 0: no limit
-  Verify verify = Verify::none;
+  Duration timeout = std::chrono::seconds(600);  ///< per restore
+  ByteCount rate_bytes_per_second = 0;           ///< 0: no limit
+  Verify verify = Verify::generation;
   CostModel costs{};
   MemoryKind memory = MemoryKind::host;  ///< of the state, on both sides
   int repeat = 1;

@@ -36,7 +36,7 @@ JobReport::JobReport(const Case& job, const RunOptions& options, JobOutcome outc
   for (MemberResult& result : results) {
     all_fine = all_fine && result.verified;
     errors_.insert(errors_.end(), result.errors.begin(), result.errors.end());
-    staging_peak_ = std::max(staging_peak_, result.report.staging_peak);
+    staging_peak_ = std::max(staging_peak_, result.report.staging_peak_bytes);
     registered_bytes_ += result.report.registered_bytes;
     registration_seconds_ = std::max(registration_seconds_, result.report.registration_seconds);
     if (transport_.empty()) transport_ = result.report.transport;
@@ -94,9 +94,9 @@ Json JobReport::json() const {
       peers.push_back({{"rank", to_int(peer.rank)}, {"bytes", peer.bytes}, {"path", peer.path}});
     }
     ranks.push_back({{"rank", to_int(*target.target)},
-                     {"needed", report.needed},
-                     {"moved", report.moved},
-                     {"local", report.local},
+                     {"needed", report.needed_bytes},
+                     {"moved", report.moved_bytes},
+                     {"local", report.local_bytes},
                      {"seconds", to_json(report.seconds)},
                      {"peak_rss", target.peak_rss_bytes},
                      {"peers", std::move(peers)}});
@@ -117,11 +117,11 @@ Json JobReport::json() const {
   return {{"verified", verified_},
           {"elements", elements},
           {"bytes",
-           {{"needed", sum(&RestoreReport::needed)},
-            {"moved", sum(&RestoreReport::moved)},
-            {"local", sum(&RestoreReport::local)},
-            {"extra", sum(&RestoreReport::extra)},
-            {"again", sum(&RestoreReport::again)}}},
+           {{"needed", sum(&RestoreReport::needed_bytes)},
+            {"moved", sum(&RestoreReport::moved_bytes)},
+            {"local", sum(&RestoreReport::local_bytes)},
+            {"extra", sum(&RestoreReport::overread_bytes)},
+            {"again", sum(&RestoreReport::resent_bytes)}}},
           {"seconds", to_json(slow == nullptr ? StageSeconds{} : slow->report.seconds)},
           {"repeats", slowest_walls()},
           {"staging", {{"budget", options_.staging_bytes}, {"peak", staging_peak_}}},
@@ -145,7 +145,7 @@ void JobReport::print_faults() const {
     std::string noticed = "no reader gave the source up";
     if (one.noticed_seconds) noticed = fmt::format("noticed after {}", human_seconds(*one.noticed_seconds));
     fmt::print("  fault      {:<16}{}; {} boxes planned anew, {} moved again\n", name, noticed, one.boxes_replanned,
-               human_bytes(static_cast<double>(one.bytes_moved_again)));
+               human_bytes(static_cast<double>(one.resent_bytes)));
   }
 }
 
@@ -207,7 +207,7 @@ void JobReport::print() const {
   const std::string name = job_.name.empty() ? "case" : job_.name;
   ElementCount elements = 0;
   for (const MemberResult& target : targets_) elements += target.elements;
-  const ByteCount needed = sum(&RestoreReport::needed);
+  const ByteCount needed = sum(&RestoreReport::needed_bytes);
   const auto bytes = [](ByteCount count) { return human_bytes(static_cast<double>(count)); };
   fmt::print("{}: {}, {} source ranks -> {} target ranks\n", name, verified_ ? "verified" : "NOT VERIFIED",
              job_.source.ranks, job_.target.ranks);
@@ -219,9 +219,11 @@ void JobReport::print() const {
     fmt::print("  checked    {} elements; {} of {} target ranks are verified\n", elements, good, job_.target.ranks);
   }
   fmt::print("  bytes      {} needed = {} between ranks + {} inside a rank", bytes(needed),
-             bytes(sum(&RestoreReport::moved)), bytes(sum(&RestoreReport::local)));
-  if (sum(&RestoreReport::extra) > 0) fmt::print(", {} beyond need", bytes(sum(&RestoreReport::extra)));
-  if (sum(&RestoreReport::again) > 0) fmt::print(", {} again after faults", bytes(sum(&RestoreReport::again)));
+             bytes(sum(&RestoreReport::moved_bytes)), bytes(sum(&RestoreReport::local_bytes)));
+  if (sum(&RestoreReport::overread_bytes) > 0)
+    fmt::print(", {} beyond need", bytes(sum(&RestoreReport::overread_bytes)));
+  if (sum(&RestoreReport::resent_bytes) > 0)
+    fmt::print(", {} again after faults", bytes(sum(&RestoreReport::resent_bytes)));
   fmt::print("\n");
   if (const MemberResult* slow = slowest()) {
     const StageSeconds& s = slow->report.seconds;

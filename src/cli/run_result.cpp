@@ -17,17 +17,17 @@ using Json = nlohmann::json;
 // One list of names for both directions.
 template <typename Report, typename Visit>
 void visit_counts(Report& report, Visit visit) {
-  visit("needed", report.needed);
-  visit("moved", report.moved);
-  visit("local", report.local);
-  visit("extra", report.extra);
-  visit("again", report.again);
+  visit("needed", report.needed_bytes);
+  visit("moved", report.moved_bytes);
+  visit("local", report.local_bytes);
+  visit("extra", report.overread_bytes);
+  visit("again", report.resent_bytes);
   visit("rounds", report.rounds);
   visit("rounds_bytes", report.rounds_bytes);
   visit("rounds_seconds", report.rounds_seconds);
   visit("digest_seconds", report.digest_seconds);
-  visit("staging_budget", report.staging_budget);
-  visit("staging_peak", report.staging_peak);
+  visit("staging_budget", report.staging_budget_bytes);
+  visit("staging_peak", report.staging_peak_bytes);
   visit("registered_bytes", report.registered_bytes);
   visit("registration_seconds", report.registration_seconds);
   visit("transport", report.transport);
@@ -105,7 +105,7 @@ Json json_of(const MemberResult& result) {
     losses.push_back({{"rank", to_int(one.source.rank)},
                       {"why", one.source.why},
                       {"boxes", one.source.boxes_replanned},
-                      {"again", one.source.bytes_moved_again},
+                      {"again", one.source.resent_bytes},
                       {"at", one.at_ns}});
   }
   Json errors = Json::array();
@@ -147,7 +147,7 @@ MemberResult member_result_from(const Json& json) {
   for (const Json& one : json.at("losses")) {
     LostSource source{.rank = Rank{one.at("rank").get<std::int32_t>()}, .why = one.at("why").get<std::string>()};
     one.at("boxes").get_to(source.boxes_replanned);
-    one.at("again").get_to(source.bytes_moved_again);
+    one.at("again").get_to(source.resent_bytes);
     result.losses.push_back({std::move(source), one.at("at").get<std::int64_t>()});
   }
   for (const Json& error : json.at("errors")) {

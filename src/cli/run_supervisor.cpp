@@ -227,7 +227,7 @@ class Supervisor {
   // Kills a hanging member when the others, which observe the deadline themselves, must long have finished with it.
   void end_silent() {
     const auto now = Clock::now();
-    const Duration limit = options_.deadline + 3 * grace;
+    const Duration limit = options_.timeout + 3 * grace;
     for (Process& process : processes_) {
       if (!process.alive || !process.ended_for.empty()) continue;
       const bool restoring_too_long = restores(process) && now - process.phase_began > limit;

@@ -66,7 +66,7 @@ class Worker {
     if (!config_.role.target && session_) {
       guarded([&] {  // target members have these figures in their restore's report
         const SessionUsage usage = session_->usage();
-        result_.report.staging_peak = usage.serving_peak;
+        result_.report.staging_peak_bytes = usage.serving_peak_bytes;
         result_.report.registered_bytes = usage.registered_bytes;
         result_.report.registration_seconds = usage.registration_seconds;
       });
@@ -209,7 +209,7 @@ class Worker {
       if (!config_.options.bind_only) fill(generation);
       if (config_.role.source && !config_.options.exchange) publish(repeat_);
     });
-    if (meet("ready", idle_limit + config_.options.deadline, ready)) {
+    if (meet("ready", idle_limit + config_.options.timeout, ready)) {
       if (config_.faults != nullptr) config_.faults->begin(repeat_, [this] { start_next_step(); });
       const bool restored = guarded([&] {
         if (config_.options.exchange) return exchange(generation);
@@ -221,7 +221,7 @@ class Worker {
       if (config_.faults != nullptr) {
         config_.faults->end();
       } else {
-        meet("restored", config_.options.deadline + grace, restored);
+        meet("restored", config_.options.timeout + grace, restored);
       }
       if (restored && wanted_) guarded([&] { check(generation); });
     }
@@ -262,7 +262,7 @@ class Worker {
 
   void restore(std::uint64_t generation) {
     RestoreOptions options;
-    options.deadline = config_.options.deadline;
+    options.timeout = config_.options.timeout;
     options.staging_bytes = staging_half();
     options.discovery_grace = Duration::zero();  // all publishers have published, since the members met
     options.verify = config_.options.verify;
@@ -285,7 +285,7 @@ class Worker {
     }
     keep(running.report());
     keep_losses(began);
-    say(restoring(), result_.report.needed, result_.report.needed);
+    say(restoring(), result_.report.needed_bytes, result_.report.needed_bytes);
     check_scalars(generation, [&](const TensorKey& key) { return running.value(key); });
   }
 
@@ -295,7 +295,7 @@ class Worker {
     const Catalog wants = wanted_ ? wanted_->catalog(generation) : Catalog(Rank{0}, config_.job.target.ranks);
     say(restoring());
     const ExchangeResult result = session_->exchange(has, wants,
-                                                     {.deadline = config_.options.deadline,
+                                                     {.timeout = config_.options.timeout,
                                                       .staging_bytes = staging_half(),
                                                       .verify = config_.options.verify,
                                                       .ingress_bytes_per_second = config_.options.rate_bytes_per_second,

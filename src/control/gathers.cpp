@@ -20,7 +20,12 @@ constexpr std::chrono::seconds names_wait(1);
 std::uint64_t Gathers::start(const std::string& name, const Bytes& value, Kind kind, Duration timeout, Done done) {
   Gather gather{name, next_request_++, std::move(done), std::make_unique<Timer>(loop_)};
   gather.timer->start(timeout, [this, request = gather.request] { time_out(request); });
-  const wire::Gather message{gather.request, name, value, kind == Kind::while_waiting, kind == Kind::survivors};
+  const wire::Gather message{.request = gather.request,
+                             .name = name,
+                             .value = value,
+                             .while_waiting = kind == Kind::while_waiting || kind == Kind::meeting,
+                             .survivors = kind == Kind::survivors,
+                             .meeting = kind == Kind::meeting};
   gathers_.push_back(std::move(gather));
   try {
     send_(message);

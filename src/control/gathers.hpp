@@ -28,7 +28,8 @@ class Gathers {
   enum class Kind : std::uint8_t {
     stays,          ///< those of all members; a value that was sent counts until its member is lost
     while_waiting,  ///< those of all members, while they wait
-    survivors,      ///< those of members that were not lost since all have last met `while_waiting`; others are empty
+    meeting,        ///< as while_waiting; once it is complete, no member counts as lost any more
+    survivors,      ///< those of members that were not lost since the last meeting; others are empty
   };
 
   /// `done` runs once, at the latest a little after `timeout`. Returns a number for quit().

@@ -316,6 +316,7 @@ void Rendezvous::gather(ClientId from, const wire::Gather& gather) {
     gathering.while_waiting.erase(rank);
   }
   gathering.survivors = gather.survivors;
+  gathering.meeting = gather.meeting;
   gathering.requests[from] = gather.request;
   gathering.waiting.push_back(from);
   gathering.absent.reset();
@@ -324,7 +325,7 @@ void Rendezvous::gather(ClientId from, const wire::Gather& gather) {
 
 void Rendezvous::complete_gather(const std::string& name) {
   Gathering done = std::move(gathers_.extract(name).mapped());
-  if (!done.while_waiting.empty()) lost_since_meeting_.clear();
+  if (done.meeting) lost_since_meeting_.clear();
   wire::Gathered result{name, std::vector<Bytes>(static_cast<std::size_t>(members_))};
   for (auto& [member, value] : done.values) result.values[static_cast<std::size_t>(member)] = std::move(value);
   // Members may rely on everything that preceded a gather, so a publication must not arrive after its result.

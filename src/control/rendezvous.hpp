@@ -71,6 +71,7 @@ class Rendezvous {
     std::vector<ClientId> waiting;
     std::set<std::int32_t> while_waiting{};      // members whose values count only while they wait
     bool survivors = false;                      // members of lost_since_meeting_ are not waited for
+    bool meeting = false;                        // lost_since_meeting_ is empty once it is complete
     std::optional<wire::GatherAbsent> absent;    // for members that quit, until the next value arrives
     std::map<ClientId, std::uint64_t> requests;  // of all members that have sent their values
     std::string refusal;                         // reason of failure, for present and later participants
@@ -116,9 +117,8 @@ class Rendezvous {
   std::map<std::string, Name> names_;
   std::set<std::string> changed_;  // names with changes
   std::map<std::string, Gathering> gathers_;
-  std::set<std::int32_t>
-      lost_since_meeting_;      // members, since all have last met: a gather `while_waiting` was complete
-  std::uint64_t given_up_ = 0;  // the last exchange that a member gave up
+  std::set<std::int32_t> lost_since_meeting_;  // members, since a `meeting` was complete
+  std::uint64_t given_up_ = 0;                 // the last exchange that a member gave up
   Clock::Time next_membership_changes_{};
   Clock::Time next_rosters_{};
   Clock::Time last_rosters_{};

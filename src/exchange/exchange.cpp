@@ -43,7 +43,7 @@ class ExchangeRun {
         options_(options),
         setup_(setup),
         host_(host),
-        barriers_(host, began_ + options.deadline),
+        barriers_(host, began_ + options.timeout),
         sums_(std::max<ByteCount>(1, options.staging_bytes / 4)),
         steps_(held, options, setup, host, barriers_, sums_, boxes_) {}
 
@@ -272,7 +272,7 @@ class ExchangeRun {
     }
     ExchangeResult result = sums_.take();
     RestoreReport& report = result.report;
-    report.staging_budget += options_.staging_bytes;
+    report.staging_budget_bytes += options_.staging_bytes;
     StageSeconds& seconds = report.seconds;
     seconds.wall = seconds_since(began_) + seconds.join;
     // Barriers and the time before the first restore count as planning; copies out of staging count as commit.

@@ -55,7 +55,7 @@ class ExchangeHost {
     std::vector<Bytes> values;        ///< of all members
     std::exception_ptr interruption;  ///< of this wait, if it came too late: all members have met
   };
-  /// As a gather `while_waiting` to the end. If the call throws, no member has met this one.
+  /// As a gather of the kind `meeting`, to the end. If the call throws, no member has met this one.
   virtual Meeting meet(const std::string& name, Bytes value, Duration timeout) = 0;
   /// The members have agreed on the number of the exchange; all that follows concerns that one.
   virtual void numbered(std::uint64_t exchange) = 0;

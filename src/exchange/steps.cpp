@@ -246,10 +246,10 @@ move::CollectivePiece ExchangeSteps::held_piece(const wire::ExchangeRequest& req
 
 RestoreOptions ExchangeSteps::restore_options() const {
   RestoreOptions options;
-  options.from = publication_name;
+  options.name = publication_name;
   options.step = step();
   options.method = group_.is_forced() ? Method::collective : setup_.method;
-  options.deadline = barriers_.left();
+  options.timeout = barriers_.left();
   options.staging_bytes = sums_.message_budget();
   options.verify = options_.verify;
   options.replicas = options_.replicas;

@@ -13,10 +13,10 @@ void ExchangeSums::add(const Restore& restore, const Catalog& catalog, ByteCount
   RestoreReport& sum = result_.report;
   skipped_.insert(one.skipped.begin(), one.skipped.end());
   zeroed_.insert(one.zeroed.begin(), one.zeroed.end());
-  const ByteCount peak = std::max(sum.staging_peak, one.staging_peak + staged_bytes);
+  const ByteCount peak = std::max(sum.staging_peak_bytes, one.staging_peak_bytes + staged_bytes);
   sum += one;
-  sum.staging_budget -= message_budget_;  // the budget of the publisher remains
-  sum.staging_peak = peak;
+  sum.staging_budget_bytes -= message_budget_;  // the budget of the publisher remains
+  sum.staging_peak_bytes = peak;
   const auto take = [&](const TensorKey& key) {
     if (restore.has_value(key)) result_.values[key] = restore.value(key);
   };
@@ -33,7 +33,7 @@ void ExchangeSums::add(const ExchangeRounds::Totals& rounds) {
 }
 
 void ExchangeSums::add_staging(ByteCount staged_bytes) {
-  result_.report.staging_peak = std::max(result_.report.staging_peak, staged_bytes);
+  result_.report.staging_peak_bytes = std::max(result_.report.staging_peak_bytes, staged_bytes);
 }
 
 ExchangeResult ExchangeSums::take() {

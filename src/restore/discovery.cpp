@@ -33,7 +33,7 @@ Discovery::Discovery(Services& services, Listener& listener, Owner& owner, const
                      .described = [this] { described(); },
                      .failed = [this](const std::exception_ptr& error) { failed(error); },
                      .refused = [this](const Error& why) { refused(why); }}),
-      record_check_(services, target.options.from, target.options.notice,
+      record_check_(services, target.options.name, target.options.notice,
                     [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       grace_(services.clock()),
       earlier_(std::move(earlier)),
@@ -48,7 +48,7 @@ void Discovery::start() {
 void Discovery::directory_changed() {
   if (!running_) return;
   callbacks_.run([this] {
-    watch_ = services_.membership().watch(options_.from);
+    watch_ = services_.membership().watch(options_.name);
     try_to_plan();
   });
 }
@@ -110,7 +110,7 @@ int Discovery::source_ranks() const {
 
 Situation Discovery::situation() const {
   const Error* const lost = services_.membership().lost();
-  return {.from = options_.from,
+  return {.from = options_.name,
           .step = options_.step,
           .target = wanted_.catalog->layout_rank(),
           .member = services_.member(),
@@ -150,9 +150,9 @@ void Discovery::try_to_plan(bool asks) {
   if (records.empty()) {
     // Sources at another step still tell the number of ranks.
     const Records others = name_.publications();
-    const bool known = services_.directory().knows(options_.from) && descriptions_.fetch(others, in_scope(others));
+    const bool known = services_.directory().knows(options_.name) && descriptions_.fetch(others, in_scope(others));
     if (!known || !name_.possible(source_ranks(), options_.step).empty() || waits_for_keepers()) return;
-    services_.membership().require_rendezvous(fmt::format("the other publishers of '{}'", options_.from));
+    services_.membership().require_rendezvous(fmt::format("the other publishers of '{}'", options_.name));
     throw nobody_publishes(situation());
   }
   records = choose_step(std::move(records));
@@ -164,7 +164,7 @@ void Discovery::try_to_plan(bool asks) {
   if (left_out_) records = described_of(std::move(records));
   if (records.empty()) return;
   try {
-    check_layouts(records, services_.metadata(), options_.from);
+    check_layouts(records, services_.metadata(), options_.name);
   } catch (const Error& error) {
     if (!is_older(records)) throw;
     return pass_over(records, error);
@@ -211,7 +211,7 @@ bool Discovery::is_older(const Records& records) const {
 }
 
 void Discovery::pass_over(const Records& records, const Error& why) {
-  services_.log(LogLevel::warning, fmt::format("restore of '{}': step {} cannot be used: {}", options_.from,
+  services_.log(LogLevel::warning, fmt::format("restore of '{}': step {} cannot be used: {}", options_.name,
                                                records.front().step, why.what()));
   step_choice_.note_incomplete(records, {});
   try_to_plan();
@@ -321,7 +321,7 @@ void Discovery::make_plan(const Records& records, bool everybody) {
 
 // Reuses the pieces of an earlier restore; values may be new.
 void Discovery::plan_again(const Records& records) {
-  services_.log(LogLevel::debug, "restore of '" + options_.from + "': the plan of an earlier one holds");
+  services_.log(LogLevel::debug, "restore of '" + options_.name + "': the plan of an earlier one holds");
   used_earlier_ = true;
   planning_ = std::move(earlier_);
   planning_->records = records;
@@ -394,9 +394,9 @@ void Discovery::begin_anew(const Records& stale) {
   for (const wire::PublicationRecord& record : stale) ranks.insert(record.layout_rank);
   const std::vector<int> named(ranks.begin(), ranks.end());
   const std::string why = fmt::format("source rank{} {} withdrew '{}'", named.size() == 1 ? "" : "s",
-                                      support::runs_of(named), options_.from);
+                                      support::runs_of(named), options_.name);
   services_.log(LogLevel::info,
-                fmt::format("restore of '{}': {}, which the directory does not know yet", options_.from, why));
+                fmt::format("restore of '{}': {}, which the directory does not know yet", options_.name, why));
   listener_.on_stale(stale);
   restart(Error(ErrorCode::withdrawn, why, support::ranks_of(named)));
 }
@@ -405,7 +405,7 @@ void Discovery::begin_anew(const Records& stale) {
 Error Discovery::incomplete_plan(bool at_deadline) const {
   if (options_.step && name_.publications().size() > sources().size()) {
     services_.membership().require_rendezvous(
-        fmt::format("the publishers of step {} of '{}'", *options_.step, options_.from));
+        fmt::format("the publishers of step {} of '{}'", *options_.step, options_.name));
   }
   Situation now = situation();
   now.at_deadline = at_deadline;

@@ -76,13 +76,13 @@ void HolderSearch::stop() {
 void HolderSearch::directory_changed() {
   if (callbacks_.ended() || found_) return;
   callbacks_.run([this] {
-    watch_ = services_.membership().watch(target_.options.from);
+    watch_ = services_.membership().watch(target_.options.name);
     look();
   });
 }
 
 void HolderSearch::look() {
-  if (found_ || planning_now_ || !services_.directory().knows(target_.options.from)) return;
+  if (found_ || planning_now_ || !services_.directory().knows(target_.options.name)) return;
   const Records published = name_.publications();
   note_lost(published);
   refuse_others(published);
@@ -95,7 +95,7 @@ void HolderSearch::look() {
   const Records later = later_ranks(*unfinished_->planning, published);
   if (!later.empty() && later != tried_) return plan_with_later(later);
   if (loss_ && !may_find_more()) return events_.failed(with_gaps(loss_, gaps));
-  services_.membership().require_rendezvous(fmt::format("holders of what is missing of '{}'", target_.options.from));
+  services_.membership().require_rendezvous(fmt::format("holders of what is missing of '{}'", target_.options.name));
 }
 
 bool HolderSearch::may_find_more() const {
@@ -169,7 +169,7 @@ void HolderSearch::refuse_others(const Records& published) const {
         ErrorCode::layout_mismatch,
         fmt::format("member {} publishes layout rank {} of '{}' at step {} with other tensors or layouts than "
                     "those of which the restore has received a part",
-                    record.member, record.layout_rank, target_.options.from, record.step),
+                    record.member, record.layout_rank, target_.options.name, record.step),
         shardwire::without_holder(unfinished_->planning->plan, unfinished_->missing, unfinished_->unavailable.lost),
         std::vector<Rank>{Rank{record.layout_rank}});
   }
@@ -194,13 +194,13 @@ Error HolderSearch::late() const {
   const std::vector<Rank> wanted = wanted_ranks();
   const std::int64_t step = unfinished_->planning->records.front().step;
   std::vector<std::string> others;
-  for (const wire::PublicationRecord& record : services_.directory().publications(target_.options.from)) {
+  for (const wire::PublicationRecord& record : services_.directory().publications(target_.options.name)) {
     if (!is_in(wanted, Rank{record.layout_rank}) || record.step == step) continue;
     others.push_back(fmt::format("source rank {} is published at step {}", record.layout_rank, record.step));
   }
   return {others.empty() ? ErrorCode::timed_out : ErrorCode::step_mismatch,
           fmt::format("the deadline passed: no member publishes step {} of '{}' as {}, which held what is missing{}{}",
-                      step, target_.options.from, source_ranks_text(wanted), others.empty() ? "" : "; ",
+                      step, target_.options.name, source_ranks_text(wanted), others.empty() ? "" : "; ",
                       fmt::join(others, ", ")),
           without_holder(), wanted};
 }

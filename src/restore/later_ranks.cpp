@@ -69,7 +69,7 @@ LaterPlan plan_with(Planning planning, std::span<const PieceBox> missing, const 
                     std::span<const std::shared_ptr<const Manifest>> manifests, const Wanted& wanted, int member,
                     const RestoreOptions& options) {
   for (std::size_t i = 0; i < later.size(); ++i) add(planning, later[i], manifests[i]);
-  require_one_layout(planning, options.from);
+  require_one_layout(planning, options.name);
   Planner planner = planner_of(planning, wanted, member, options.replicas);
   const Plan before = std::exchange(planning.plan, planner.plan(wanted.catalog->layout_rank()));
   CarriedOver carried = carry_over(before, missing, planning.plan);

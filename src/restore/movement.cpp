@@ -59,7 +59,7 @@ Movement::Movement(Services& services, Listener& listener, Owner& owner, const T
                                            .rounds = rounds};
   engine_ = std::make_unique<move::Engine>(services.copies(), staging_, engine_options, requests, events);
   SourceWatch::Listener& listener_of_watch = *this;
-  watch_ = std::make_unique<SourceWatch>(services, listener_of_watch, options.from, sources, *engine_,
+  watch_ = std::make_unique<SourceWatch>(services, listener_of_watch, options.name, sources, *engine_,
                                          [this](const std::exception_ptr& error) { owner_.on_failed(error); });
 }
 
@@ -433,7 +433,7 @@ std::vector<PieceBox> Movement::owed_by(const Source& source) const {
   return boxes;
 }
 
-ByteCount Movement::bytes_moved_again(const Source& of) const {
+ByteCount Movement::resent_bytes(const Source& of) const {
   ByteCount bytes = 0;
   for (const PieceBox& one : undelivered(&of)) bytes += bytes_of(planning_, *target_.wanted.manifest, one);
   for (const move::TransferPart& part : parts_left(&of)) bytes -= part.bytes();

@@ -81,7 +81,7 @@ class Movement final : private move::Requests, private move::Events, private Sou
   /// `of`: only the boxes of this source; null: of all.
   [[nodiscard]] std::vector<PieceBox> undelivered(const Source* of = nullptr) const;
   /// Bytes of undelivered(&of) that had arrived, and are moved again.
-  [[nodiscard]] ByteCount bytes_moved_again(const Source& of) const;
+  [[nodiscard]] ByteCount resent_bytes(const Source& of) const;
   /// Boxes that are not in place, or of which nothing proves that they were read while their publication was live, whatever
   /// the source. Requires: stopped, quiet, and not released.
   [[nodiscard]] std::vector<PieceBox> unproven();

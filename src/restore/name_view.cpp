@@ -8,7 +8,7 @@
 namespace shardwire::restore {
 
 std::vector<wire::PublicationRecord> NameView::publications() const {
-  auto records = services_.directory().publications(target_.options.from);
+  auto records = services_.directory().publications(target_.options.name);
   std::erase_if(records, [&](const auto& record) { return target_.is_excluded(record); });
   std::ranges::stable_sort(records, {}, &wire::PublicationRecord::layout_rank);
   return records;
@@ -19,7 +19,7 @@ std::vector<int> NameView::possible(int ranks, std::optional<std::int64_t> step)
   const auto records = publications();
   const int member = services_.member();
   const bool listed = std::ranges::any_of(records, [&](const auto& record) { return record.member == member; });
-  const bool own_on_its_way = !listed && services_.own_publication(target_.options.from) != nullptr;
+  const bool own_on_its_way = !listed && services_.own_publication(target_.options.name) != nullptr;
   return possible_publishers(services_.directory(), records, {member, own_on_its_way, step, ranks});
 }
 

@@ -37,7 +37,7 @@ bool still_bound(const Binding* one) {
 
 Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding* const> bindings,
                            const RestoreOptions& options, const Catalog& wanted) {
-  if (options.verify != Verify::none || !keeps_transfers(earlier, options, wanted)) return Source::Leasing::first;
+  if (options.verify != Verify::generation || !keeps_transfers(earlier, options, wanted)) return Source::Leasing::first;
   if (std::ranges::any_of(bindings, &Binding::digests)) return Source::Leasing::first;
   if (!std::ranges::all_of(bindings, still_bound)) return Source::Leasing::first;
   ByteCount bytes = 0;

@@ -37,7 +37,7 @@ std::vector<Binding> bindings_of_holders(const Planning& planning) {
 }
 
 Source::Options options_of_holders(const Target& target) {
-  return {.from = target.options.from,
+  return {.from = target.options.name,
           .fabrics = {.deadline = target.deadline, .connect = SourceFabrics::Connect::none}};
 }
 

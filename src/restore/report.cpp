@@ -79,8 +79,8 @@ RestoreReport make_report(const ReportInput& input) {
   }
   report.registered_bytes = input.session.registered_bytes;
   report.registration_seconds = input.session.registration_seconds;
-  report.staging_budget = input.options.staging_bytes + input.session.staging_budget;
-  report.staging_peak = input.session.staging_peak;
+  report.staging_budget_bytes = input.options.staging_bytes + input.session.staging_budget;
+  report.staging_peak_bytes = input.session.staging_peak;
   if (input.planning != nullptr) {
     report.step = input.planning->records.front().step;
     report.incomplete_steps = input.planning->incomplete_steps;
@@ -91,20 +91,20 @@ RestoreReport make_report(const ReportInput& input) {
       report.zeroed.push_back(input.manifest->tensors[to_index(id)].spec.key);
     }
   }
-  for (const ByteCount bytes : input.abandoned_bytes) report.again += bytes;
-  report.local = input.abandoned_bytes[static_cast<std::size_t>(Method::local)];
-  report.moved = report.again - report.local;
+  for (const ByteCount bytes : input.abandoned_bytes) report.resent_bytes += bytes;
+  report.local_bytes = input.abandoned_bytes[static_cast<std::size_t>(Method::local)];
+  report.moved_bytes = report.resent_bytes - report.local_bytes;
   const bool bound = input.options.bind_only && input.transfers != nullptr;
   if (!input.moved && !bound) return report;
   if (bound) {
-    for (const move::Transfer& transfer : *input.transfers) report.needed += move::bytes_of(transfer);
+    for (const move::Transfer& transfer : *input.transfers) report.needed_bytes += move::bytes_of(transfer);
   } else {
     const move::Tally& tally = input.moved->tally;
-    report.staging_peak += input.moved->staging_peak_bytes;
-    report.needed = tally.expected_bytes();
-    report.local += tally.method_bytes(Method::local);
-    report.extra = tally.extra_bytes();
-    report.moved += tally.done_bytes() + report.extra - tally.method_bytes(Method::local);
+    report.staging_peak_bytes += input.moved->staging_peak_bytes;
+    report.needed_bytes = tally.expected_bytes();
+    report.local_bytes += tally.method_bytes(Method::local);
+    report.overread_bytes = tally.extra_bytes();
+    report.moved_bytes += tally.done_bytes() + report.overread_bytes - tally.method_bytes(Method::local);
     report.digest_seconds = input.moved->digest_seconds;
   }
   add_methods(report, input);

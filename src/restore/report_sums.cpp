@@ -26,8 +26,8 @@ StageSeconds& StageSeconds::operator+=(const StageSeconds& next) {
 }
 
 RestoreReport& RestoreReport::operator+=(const RestoreReport& next) {
-  for (auto bytes : {&RestoreReport::needed, &RestoreReport::moved, &RestoreReport::local, &RestoreReport::extra,
-                     &RestoreReport::again}) {
+  for (auto bytes : {&RestoreReport::needed_bytes, &RestoreReport::moved_bytes, &RestoreReport::local_bytes,
+                     &RestoreReport::overread_bytes, &RestoreReport::resent_bytes}) {
     this->*bytes += next.*bytes;
   }
   methods += next.methods;
@@ -36,8 +36,8 @@ RestoreReport& RestoreReport::operator+=(const RestoreReport& next) {
   rounds += next.rounds;
   rounds_bytes += next.rounds_bytes;
   rounds_seconds += next.rounds_seconds;
-  staging_budget = next.staging_budget;
-  staging_peak = std::max(staging_peak, next.staging_peak);
+  staging_budget_bytes = next.staging_budget_bytes;
+  staging_peak_bytes = std::max(staging_peak_bytes, next.staging_peak_bytes);
   registered_bytes = next.registered_bytes;
   registration_seconds = next.registration_seconds;
   transport = next.transport;

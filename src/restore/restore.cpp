@@ -20,7 +20,7 @@ namespace {
 // An address may belong to another device by now.
 std::unique_ptr<CachedRestore> take_earlier(Services& services, const Request& request) {
   if (request.unfinished) return nullptr;
-  auto earlier = services.cache().take(request.options.from, request.wanted, request.options.replicas);
+  auto earlier = services.cache().take(request.options.name, request.wanted, request.options.replicas);
   if (earlier && earlier->places != request.places) earlier.reset();
   return earlier;
 }
@@ -80,7 +80,7 @@ void Restore::start() {
     if (const std::size_t managed = count_managed(target_.places); managed > 0) {
       services_.log(LogLevel::info, fmt::format("restore of '{}': {} tensors lie in managed memory, which is moved as "
                                                 "memory of its device",
-                                                target_.options.from, managed));
+                                                target_.options.name, managed));
     }
     events_.await(target_.catalog(), target_.places);
     if (search_) return search_->start();
@@ -251,10 +251,10 @@ void Restore::replan_and_run(std::shared_ptr<Planning> planning, std::span<const
 RestoreReport Restore::report_without(std::span<const PieceBox> missing) const {
   RestoreReport moved = report_of_run({}, false);
   for (const PieceBox& one : missing) {
-    if (run_->movement() != nullptr) moved.needed -= bytes_of(run_->planning(), *target_.wanted.manifest, one);
+    if (run_->movement() != nullptr) moved.needed_bytes -= bytes_of(run_->planning(), *target_.wanted.manifest, one);
   }
   moved.lost = run_->replaced();
-  moved.again = moved.moved + moved.local - moved.extra - moved.needed;
+  moved.resent_bytes = moved.moved_bytes + moved.local_bytes - moved.overread_bytes - moved.needed_bytes;
   RestoreReport report = before_;
   report += moved;
   return report;
@@ -278,8 +278,8 @@ std::unique_ptr<Unfinished> Restore::leave() {
     left->values = std::move(values_);
   } else {
     left->report = report({}, false);
-    left->report.needed = 0;
-    left->report.again = left->report.moved + left->report.local - left->report.extra;
+    left->report.needed_bytes = 0;
+    left->report.resent_bytes = left->report.moved_bytes + left->report.local_bytes - left->report.overread_bytes;
   }
   return left;
 }
@@ -327,10 +327,10 @@ void Restore::restart(const std::optional<wire::PublicationRecord>& gone, const 
     run_.reset();
   }
   if (gone_) {
-    gone_->bytes_moved_again = arrived;
+    gone_->resent_bytes = arrived;
     before_.lost.push_back(*std::exchange(gone_, std::nullopt));
   }
-  before_.again += std::exchange(before_.needed, 0);  // moved for another generation
+  before_.resent_bytes += std::exchange(before_.needed_bytes, 0);  // moved for another generation
   corruption_ = {};
   replaced_ = false;
   values_.clear();
@@ -352,7 +352,7 @@ void Restore::release() {
 }
 
 void Restore::keep() {
-  CachedRestore cached{.from = target_.options.from,
+  CachedRestore cached{.from = target_.options.name,
                        .wanted = target_.catalog(),
                        .places = target_.places,
                        .manifest = target_.wanted.manifest,
@@ -376,9 +376,9 @@ Error Restore::late(Stage stage) const {
 
 std::pair<ByteCount, ByteCount> Restore::progress() const {
   const Movement* const moving = movement();
-  if (search_) return {before_.needed, before_.needed + search_->missing_bytes()};
-  if (moving == nullptr) return {before_.needed, before_.needed};
-  return {before_.needed + moving->tally().done_bytes(), before_.needed + moving->tally().expected_bytes()};
+  if (search_) return {before_.needed_bytes, before_.needed_bytes + search_->missing_bytes()};
+  if (moving == nullptr) return {before_.needed_bytes, before_.needed_bytes};
+  return {before_.needed_bytes + moving->tally().done_bytes(), before_.needed_bytes + moving->tally().expected_bytes()};
 }
 
 RestoreReport Restore::report(const StageSeconds& seconds, bool failed) const {

@@ -35,7 +35,7 @@ std::vector<Binding> bindings_for(const Planning& planning, const Target& target
 
 Source::Options source_options(const Target& target) {
   const auto method = target.options.method;
-  return {.from = target.options.from,
+  return {.from = target.options.name,
           .fabrics = {.deadline = target.deadline,
                       .patience = 2 * target.options.notice,  // a connection that stands still
                       .wants_messages = method && move::carrier_of(*method) == move::Carrier::messages}};
@@ -46,7 +46,7 @@ void log_plan(Services& services, const Target& target, const std::vector<move::
   ByteCount bytes = 0;
   for (const move::Transfer& transfer : transfers) bytes += move::bytes_of(transfer);
   services.log(LogLevel::info, fmt::format("restore of '{}' as layout rank {}: {} pieces, {} bytes from {} sources",
-                                           target.options.from, to_int(target.catalog().layout_rank()),
+                                           target.options.name, to_int(target.catalog().layout_rank()),
                                            transfers.size(), bytes, sources));
 }
 
@@ -335,7 +335,7 @@ std::vector<LostSource> Run::replaced() const {
     LostSource& report = reports.emplace_back(one.report);
     if (movement_) {
       report.boxes_replanned = movement_->undelivered(&source).size();
-      report.bytes_moved_again = movement_->bytes_moved_again(source);
+      report.resent_bytes = movement_->resent_bytes(source);
     } else {
       report.boxes_replanned = scheduled_of(source.holder()).size();
     }

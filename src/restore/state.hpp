@@ -38,8 +38,8 @@ class SHARDWIRE_LOCAL RestoreState {
   std::function<void(std::int64_t step, std::uint64_t origin)> restored;
   std::function<void()> cancel;
   std::function<void()> end_here;  ///< ends it at once, with no more writes; does nothing but on the session's thread
-  std::function<void(Duration deadline)> resume;  ///< see Restore::resume()
-  std::function<void()> proceed;                  ///< see Restore::proceed()
+  std::function<void(Duration timeout)> resume;  ///< see Restore::resume()
+  std::function<void()> proceed;                 ///< see Restore::proceed()
 
   /// `left`: to resume it with; null: it cannot be resumed.
   void finish(RestoreReport report, std::map<TensorKey, SharedValue> values, std::exception_ptr error,
@@ -49,6 +49,7 @@ class SHARDWIRE_LOCAL RestoreState {
     if (!offered_) values_ = std::move(values);  // the caller may be reading those that were offered
     unfinished_ = std::move(left);
     if (!unfinished_) owners_.release();
+    if (error) error = with_report(error, report_);
     if (stops_at_values_ && !values_ready_.is_done()) values_ready_.finish(error);
     completion_.finish(std::move(error));
   }
@@ -116,6 +117,18 @@ class SHARDWIRE_LOCAL RestoreState {
   [[nodiscard]] const std::map<TensorKey, SharedValue>& values() const { return values_; }
 
  private:
+  static std::exception_ptr with_report(const std::exception_ptr& error, const RestoreReport& report) noexcept {
+    try {
+      try {
+        std::rethrow_exception(error);
+      } catch (const Error& known) {
+        return std::make_exception_ptr(known.with_report(std::make_shared<const RestoreReport>(report)));
+      }
+    } catch (...) {  // a caller's own exception, or there is no memory
+      return error;
+    }
+  }
+
   support::OwningProcess owner_;
   Completion completion_;
   Completion values_ready_;

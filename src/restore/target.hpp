@@ -29,7 +29,7 @@ struct Target {
         places(std::move(where)),
         options(std::move(how)),
         began(since),
-        deadline(since + options.deadline),
+        deadline(since + options.timeout),
         alone(!in_rounds),
         outlives_sources(alone && options.replicas != Replicas::compare && !options.bind_only) {}
   Target(const Target&) = delete;  // parts borrow from each other

@@ -73,7 +73,7 @@ RestoreTask::RestoreTask(Services& services, std::shared_ptr<detail::RestoreStat
       resumable_(!request.exchange),
       stages_(services.clock(), began, join_seconds),
       began_(began),
-      limit_(request.options.deadline),
+      limit_(request.options.timeout),
       deadline_(services.clock()),
       progress_(services.clock()),
       grace_(services.clock()),

@@ -267,9 +267,9 @@ void BuddyCopies::restore_into(const detail::PublicationState& of, const restore
   }
   if (known->second.entries().empty()) return;
   RestoreOptions options;
-  options.from = of.name;
+  options.name = of.name;
   options.step = of.step;
-  options.deadline = limit_for(places.bytes, of.buddy_bytes_per_second);
+  options.timeout = limit_for(places.bytes, of.buddy_bytes_per_second);
   options.ingress_bytes_per_second = of.buddy_bytes_per_second;
   options.discovery_grace = Duration::zero();
   const auto state = host_.restore(known->second, options, interruption_, copy.record);

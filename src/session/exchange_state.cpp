@@ -31,7 +31,7 @@ void ExchangeState::run(const Body& body) noexcept {
   std::exception_ptr failure;
   try {
     result_ = body(Interruption([self = shared_from_this()] { return self->cancelled_.load(); }));
-    report({"done", result_.report.needed, result_.report.needed});
+    report({"done", result_.report.needed_bytes, result_.report.needed_bytes});
   } catch (...) {
     failure = std::current_exception();
   }

@@ -74,14 +74,17 @@ Exchange Session::start_exchange(const Catalog& held, const Catalog& wanted, Exc
 std::vector<Bytes> Session::gather(const std::string& name, Bytes value, Duration timeout) {
   return state().gather(name, std::move(value), timeout);
 }
-std::vector<PeerPath> Session::paths(const std::string& from, Duration timeout) {
-  return state().paths(from, timeout);
+void Session::barrier(Duration timeout) {
+  state().barrier(timeout);
 }
-Inventory Session::inventory(const std::string& from, std::optional<std::int64_t> step, Duration timeout) {
-  return state().inventory({.from = from, .step = step, .timeout = timeout});
+std::vector<PeerPath> Session::paths(const std::string& name, Duration timeout) {
+  return state().paths(name, timeout);
 }
-Inventory Session::await_step(const std::string& from, std::optional<std::int64_t> step, Duration timeout) {
-  return state().inventory({.from = from, .step = step, .until_final = true, .timeout = timeout});
+Inventory Session::inventory(const std::string& name, std::optional<std::int64_t> step, Duration timeout) {
+  return state().inventory({.from = name, .step = step, .timeout = timeout});
+}
+Inventory Session::await_step(const std::string& name, std::optional<std::int64_t> step, Duration timeout) {
+  return state().inventory({.from = name, .step = step, .until_final = true, .timeout = timeout});
 }
 SessionUsage Session::usage() const {
   return state().usage();
@@ -135,9 +138,9 @@ void Restore::on_done(std::function<void()> callback) {
 void Restore::cancel() {
   detail::checked(state_, "restore").cancel();
 }
-void Restore::resume(Duration deadline) {
+void Restore::resume(Duration timeout) {
   detail::checked(state_, "restore").require_owner();
-  state_->resume(deadline);
+  state_->resume(timeout);
 }
 const RestoreReport& Restore::report() const {
   return detail::checked(state_, "restore").report();

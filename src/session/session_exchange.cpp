@@ -157,7 +157,7 @@ ExchangeHost::Meeting SessionState::Exchanging::meet(const std::string& name, By
   const auto loop = session_.running();
   std::uint64_t request = 0;
   Awaited<Values> values = begin_on<Values>(*loop, [&](const Answer<Values>& answer) {
-    request = core().membership().gather(name, value, Gathers::Kind::while_waiting, timeout,
+    request = core().membership().gather(name, value, Gathers::Kind::meeting, timeout,
                                          [this, answer](Values all, const std::exception_ptr& error) {
                                            if (error) return answer.fail(error);  // also when the core ends
                                            losses_ = core().directory().losses();
@@ -216,13 +216,13 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
   require_member("exchange");
   static_cast<void>(waiting_in("exchange"));
   const auto began = Clock::now();
-  const TimedLock one_at_a_time(exchanges_, began + options.deadline, interruption_);
+  const TimedLock one_at_a_time(exchanges_, began + options.timeout, interruption_);
   Exchanging host(*this, interruption_, nullptr);
   if (!one_at_a_time.owns()) {
     throw Error(ErrorCode::timed_out, "the deadline passed: another exchange of this session had not ended");
   }
   ExchangeOptions left = options;
-  left.deadline -= Clock::now() - began;
+  left.timeout -= Clock::now() - began;
   return run_exchange(held, wanted, left, host);
 }
 

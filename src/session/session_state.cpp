@@ -747,7 +747,7 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
     if (!still->completion().is_done()) owner->core_->abandon(run);
   };
   if (has_keeper_ && !only) {
-    state->restored = [session = weak_from_this(), from = options.from](std::int64_t step, std::uint64_t origin) {
+    state->restored = [session = weak_from_this(), from = options.name](std::int64_t step, std::uint64_t origin) {
       const auto owner = session.lock();
       if (!owner) return;
       const std::lock_guard lock(owner->mutex_);
@@ -757,11 +757,11 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
   const double join_seconds = only ? 0 : join_seconds_.exchange(0);
   if (!exchange) {
     state->resume = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state), wanted, places,
-                     options](Duration deadline) mutable {
+                     options](Duration timeout) mutable {
       const auto owner = session.lock();
       const auto still = weak.lock();
       if (!owner || !still) throw Error(ErrorCode::invalid_argument, "the session of the restore is closed");
-      options.deadline = deadline;
+      options.timeout = timeout;
       owner->resume(still, {wanted, places, options});
     };
   }
@@ -801,6 +801,23 @@ std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Du
                                [answer](std::vector<Bytes> values, const std::exception_ptr& error) {
                                  error ? answer.fail(error) : answer.give(std::move(values));
                                });
+  });
+}
+
+void SessionState::barrier(Duration timeout) {
+  require_member("barrier");
+  const auto loop = waiting_in("barrier");
+  std::uint64_t request = 0;
+  Awaited<void> all_came = begin_on<void>(*loop, [&](const auto& answer) {
+    request = core_->membership().gather("shardwire.barrier", {}, Gathers::Kind::while_waiting, timeout,
+                                         [answer](const std::vector<Bytes>&, const std::exception_ptr& error) {
+                                           error ? answer.fail(error) : answer.give();
+                                         });
+  });
+  all_came.take(interruption_, [&] {
+    loop->post([this, request] {
+      if (core_) core_->membership().quit_gather(request);
+    });
   });
 }
 

@@ -88,6 +88,7 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout) {
     return gather(name, std::move(value), timeout, interruption_);
   }
+  void barrier(Duration timeout);
   std::vector<PeerPath> paths(const std::string& from, Duration timeout);
   Inventory inventory(restore::InventoryTask::Request request);
   void close(Duration timeout);

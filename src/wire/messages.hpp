@@ -166,9 +166,10 @@ struct Gather {
   std::string name;
   Bytes value;
   bool while_waiting = false;  ///< the value counts only while its sender waits
-  /// Members that were lost since the last gather `while_waiting` are not waited for: their values are empty. The same in
-  /// all messages of one gather.
+  // The following are the same in all messages of one gather.
+  /// Members that were lost since the last `meeting` are not waited for: their values are empty.
   bool survivors = false;
+  bool meeting = false;  ///< once all values have arrived, no member counts as lost any more
   bool operator==(const Gather&) const = default;
 };
 /// All values have arrived.

@@ -126,6 +126,7 @@ Gather read_gather(schema::Gather::Reader from, Input& in) {
   gather.value = in.at("Gather.value").data(from.getValue(), max_message_bytes);
   gather.while_waiting = from.getWhileWaiting();
   gather.survivors = from.getSurvivors();
+  gather.meeting = from.getMeeting();
   return gather;
 }
 
@@ -272,6 +273,7 @@ void write(Builder out, const Gather& gather) {
   to.setValue(data_of(gather.value));
   to.setWhileWaiting(gather.while_waiting);
   to.setSurvivors(gather.survivors);
+  to.setMeeting(gather.meeting);
 }
 
 void write(Builder out, const Gathered& gathered) {

@@ -40,8 +40,8 @@ class View(ctypes.Structure):
 
 
 class RestoreOptions(ctypes.Structure):
-    _fields_ = HEADER + [("verify", ctypes.c_int32), ("from_name", ctypes.c_char_p), ("step", ctypes.c_int64),
-                         ("deadline_ns", ctypes.c_int64)]
+    _fields_ = HEADER + [("verify", ctypes.c_int32), ("name", ctypes.c_char_p), ("step", ctypes.c_int64),
+                         ("timeout_ns", ctypes.c_int64)]
 
 
 class Box(ctypes.Structure):
@@ -148,7 +148,7 @@ def catalog(wire, rank, name, layout, memory):
 
 def restore(wire, session, rank, name, layout, memory):
     wanted = catalog(wire, rank, name, layout, memory)
-    options = wire.struct(RestoreOptions, "restore_options", deadline_ns=60 * SECOND)
+    options = wire.struct(RestoreOptions, "restore_options", timeout_ns=60 * SECOND)
     running = wire.create("session_restore", session, wanted, options)
     try:
         wire.call("restore_wait", running)

@@ -3,4 +3,4 @@
 # Runs a script that loads an installed copy of the library: c_ctypes.sh MESON BUILD_DIR SCRIPT
 source "$(dirname "${BASH_SOURCE[0]}")/installed.sh" "$1" "$2"
 include=$(dirname "$(found -path '*/shardwire/shardwire.h')")
-LD_LIBRARY_PATH=$libdir timeout 120 python3 "$3" libshardwire.so.0 "$include"
+LD_LIBRARY_PATH=$libdir timeout 120 python3 "$3" "$(soname)" "$include"

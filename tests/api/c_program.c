@@ -111,6 +111,7 @@ static void meet(shardwire_session* session, const char* name) {
   expect(shardwire_strings_count(values) == members && bytes == sizeof value && memcmp(last, "b\0z", bytes) == 0,
          "gathered values");
   shardwire_strings_free(values);
+  expect_ok(shardwire_session_barrier(session, 60 * second, &error));
 }
 
 // Tensors: each element is its global index.
@@ -250,7 +251,7 @@ static void check_report(const shardwire_restore* restore, uint64_t bytes) {
   shardwire_figures_init(&figures, sizeof figures);
   expect_ok(shardwire_report_figures(report, &figures, &error));
   expect(figures.needed_bytes == bytes, "needed bytes");
-  expect(figures.moved_bytes + figures.local_bytes == bytes + figures.extra_bytes + figures.again_bytes,
+  expect(figures.moved_bytes + figures.local_bytes == bytes + figures.overread_bytes + figures.resent_bytes,
          "moved and local bytes");
   expect(shardwire_report_peer_count(report) >= 2, "two peers");
   shardwire_peer_figures peer;
@@ -315,6 +316,11 @@ static void restore_in_vain(shardwire_session* session) {
              gaps[0].box.extent[0] == rows - 16 && gaps[0].box.extent[1] == columns,
          "the gap is the half that no rank holds");
   expect(!shardwire_error_retryable(error), "a gap does not go away");
+  shardwire_figures figures;
+  shardwire_figures_init(&figures, sizeof figures);
+  expect(shardwire_report_figures(shardwire_error_report(error), &figures, NULL) == SHARDWIRE_OK &&
+             figures.plan_seconds > 0,
+         "the report of what failed");
   forget_error();
   shardwire_restore_free(restore);
   shardwire_catalog_free(wanted);
@@ -426,7 +432,7 @@ static void exchange(shardwire_session* session) {
 // Structs of programs that were compiled with another version of the header.
 
 static void check_older_struct(shardwire_session* session) {
-  enum { known = offsetof(shardwire_restore_options, deadline_ns) };
+  enum { known = offsetof(shardwire_restore_options, timeout_ns) };
   unsigned char memory[sizeof(shardwire_restore_options)];
   memset(memory, 0xee, sizeof memory);
   shardwire_restore_options* options = (shardwire_restore_options*)(void*)memory;
@@ -437,7 +443,7 @@ static void check_older_struct(shardwire_session* session) {
   shardwire_catalog* wanted = new_catalog();
   shardwire_restore* restore = NULL;
   expect_ok(shardwire_session_restore(session, wanted, options, &restore, &error));
-  expect_ok(shardwire_restore_wait(restore, &error));  // the deadline is the default, not 0xee..
+  expect_ok(shardwire_restore_wait(restore, &error));  // the timeout is the default, not 0xee..
   shardwire_restore_free(restore);
   shardwire_catalog_free(wanted);
 }

@@ -21,6 +21,8 @@ libdir=$(dirname "$(found -name libshardwire.so)")
 command=$(found -path '*/bin/shardwire')
 cd "$place"
 
+# Under which programs load the library.
+soname() { basename "$(found -type l -name 'libshardwire.so.*')"; }
 # build OUTPUT SOURCE COMPILER...: builds a program with only the flags from pkg-config.
 build() {
   build_as c++20 "$@"

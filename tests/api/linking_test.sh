@@ -22,6 +22,14 @@ loads_ucx() { loads 'libuc[mpst]\.so' "$@"; }
 program() { LD_LIBRARY_PATH=$libdir timeout 60 ./program "$@"; }
 
 build program "$source" "$@"
+# Of the minor version until 1.0, so that a program does not load a library whose structs differ from its own.
+version=$(pkg-config --modversion shardwire)
+case $version in
+  0.*) expected=libshardwire.so.${version%.*} ;;
+  *) expected=libshardwire.so.${version%%.*} ;;
+esac
+needed=$(LC_ALL=C readelf -d program | grep NEEDED)
+[[ $needed == *"[$expected]"* ]] || fail "the program does not load $expected, but $needed"
 for file in "$libdir/libshardwire.so" "$command" program; do
   if LD_LIBRARY_PATH=$libdir ldd "$file" | grep -E 'libuc[mpst]\.so|libpmix|libcud'; then fail "$file is linked with UCX, PMIx or CUDA"; fi
 done

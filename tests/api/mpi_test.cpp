@@ -82,7 +82,7 @@ bool rows_to_columns(MPI_Comm comm, float seed) {
   std::vector<float> restored(static_cast<std::size_t>(columns.local_elements(weight.shape, me)), -1.0F);
   Catalog wanted(me, ranks);
   wanted.add(weight, columns, view(restored));
-  auto restore = session.restore(wanted, {.deadline = 60s});
+  auto restore = session.restore(wanted, {.timeout = 60s});
   restore.wait();
   session.gather("restored", {}, 60s);
   publication.retire(10s);

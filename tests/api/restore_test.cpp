@@ -80,7 +80,7 @@ int member(int rank, int members, std::uint16_t port, const shardwire::Layout& f
   shardwire::Catalog wanted(place, members);
   wanted.add(weight, to, shardwire::View{.data = restored.data()});
   wanted.add_value({"", "step"});
-  auto restore = session.restore(wanted, {.deadline = 30s, .verify = shardwire::Verify::digest});
+  auto restore = session.restore(wanted, {.timeout = 30s, .verify = shardwire::Verify::digest});
   restore.wait();
 
   int wrong = 0;
@@ -89,8 +89,9 @@ int member(int rank, int members, std::uint16_t port, const shardwire::Layout& f
   });
   if (std::get<std::int64_t>(restore.value({"", "step"})) != 1000) ++wrong;
   const auto& report = restore.report();
-  if (report.needed != restored.size() * sizeof(float)) ++wrong;
-  if (report.moved + report.local != report.needed + report.extra + report.again) ++wrong;
+  if (report.needed_bytes != restored.size() * sizeof(float)) ++wrong;
+  if (report.moved_bytes + report.local_bytes != report.needed_bytes + report.overread_bytes + report.resent_bytes)
+    ++wrong;
   std::printf("member %d of %d: %zu elements, %d wrong\n", rank, members, restored.size(), wrong);
 
   session.gather("restored", {}, 30s);

@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(a_report_lists_lost_sources) {
   BOOST_TEST(lost.why == std::string("source rank 3 has gone"));
   BOOST_TEST(lost.after_seconds == 1.5);
   BOOST_TEST(lost.boxes_replanned == 2U);
-  BOOST_TEST(lost.bytes_moved_again == 4096U);
+  BOOST_TEST(lost.resent_bytes == 4096U);
   fails(SHARDWIRE_INVALID_ARGUMENT, "lost source 1 is out of range: there are 1",
         [&](auto error) { return shardwire_report_lost(handle, 1, &lost, error); });
 }
@@ -179,13 +179,13 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_what_was_published_ends_a_restore_and_is
   succeeds([&](auto error) {
     return shardwire_session_publish(job.session.get(), held.get(), &publish, &publication.get(), error);
   });
-  auto from = initialized(shardwire_restore_options_init);
-  from.from = "rotting";
+  auto options = initialized(shardwire_restore_options_init);
+  options.name = "rotting";
   Handle<shardwire_restore> restore(shardwire_restore_free);
   const auto wanted = job.wanted();
   rotting[2] = 9;
   succeeds([&](auto error) {
-    return shardwire_session_restore(job.session.get(), wanted.get(), &from, &restore.get(), error);
+    return shardwire_session_restore(job.session.get(), wanted.get(), &options, &restore.get(), error);
   });
   fails(SHARDWIRE_CORRUPT, "source rank 0", [&](auto error) { return shardwire_restore_wait(restore.get(), error); });
   const shardwire_report* report = nullptr;
@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(handles_outlive_their_session) {
   Job job;
   const auto wanted = job.wanted();
   auto options = initialized(shardwire_restore_options_init);
-  options.from = "nobody publishes this";
+  options.name = "nobody publishes this";
   Handle<shardwire_restore> restore(shardwire_restore_free);
   succeeds([&](auto error) {
     return shardwire_session_restore(job.session.get(), wanted.get(), &options, &restore.get(), error);
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(results_of_a_running_restore_are_refused) {
                                        error);
   });
   auto options = initialized(shardwire_restore_options_init);
-  options.from = "nobody publishes this";
+  options.name = "nobody publishes this";
   Handle<shardwire_restore> restore(shardwire_restore_free);
   succeeds([&](auto error) {
     return shardwire_session_restore(job.session.get(), wanted.get(), &options, &restore.get(), error);
@@ -360,11 +360,11 @@ BOOST_AUTO_TEST_CASE(options_of_param_groups_come_back_as_maps) {
   succeeds([&](auto error) {
     return shardwire_session_publish(job.session.get(), held.get(), &publish, &publication.get(), error);
   });
-  auto from = initialized(shardwire_restore_options_init);
-  from.from = "groups";
+  auto named = initialized(shardwire_restore_options_init);
+  named.name = "groups";
   Handle<shardwire_restore> restore(shardwire_restore_free);
   succeeds([&](auto error) {
-    return shardwire_session_restore(job.session.get(), wanted.get(), &from, &restore.get(), error);
+    return shardwire_session_restore(job.session.get(), wanted.get(), &named, &restore.get(), error);
   });
   succeeds([&](auto error) { return shardwire_restore_wait(restore.get(), error); });
   Value received(shardwire_value_free);

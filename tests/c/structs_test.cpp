@@ -72,9 +72,9 @@ BOOST_AUTO_TEST_CASE(a_newer_struct_is_read_as_far_as_the_library_knows_it) {
 
 BOOST_AUTO_TEST_CASE(defaults_are_those_of_the_cpp_api) {
   const RestoreOptions restore = c_api::options_of(static_cast<const shardwire_restore_options*>(nullptr));
-  BOOST_TEST(restore.from == RestoreOptions().from);
+  BOOST_TEST(restore.name == RestoreOptions().name);
   BOOST_TEST(!restore.step.has_value());
-  BOOST_TEST(restore.deadline.count() == RestoreOptions().deadline.count());
+  BOOST_TEST(restore.timeout.count() == RestoreOptions().timeout.count());
   const SessionOptions session = c_api::options_of(static_cast<const shardwire_session_options*>(nullptr));
   BOOST_TEST(!session.staging_bytes.has_value());
   BOOST_TEST(!session.join_timeout.has_value());
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(defaults_are_those_of_the_cpp_api) {
   BOOST_TEST(publish.name == PublishOptions().name);
   BOOST_TEST(!publish.digest);
   const ExchangeOptions exchange = c_api::options_of(static_cast<const shardwire_exchange_options*>(nullptr));
-  BOOST_TEST(exchange.deadline.count() == ExchangeOptions().deadline.count());
+  BOOST_TEST(exchange.timeout.count() == ExchangeOptions().timeout.count());
   BOOST_TEST(exchange.staging_bytes == ExchangeOptions().staging_bytes);
 }
 

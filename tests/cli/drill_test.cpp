@@ -40,7 +40,8 @@ FaultOutcome struck(FaultKind kind, int rank) {
   return {{.kind = kind, .rank = Rank{rank}, .percent = 50}, 1'000'000'000};
 }
 
-Verdict verdict_of(std::vector<FaultOutcome> faults, std::vector<MemberResult> results, Verify verify = Verify::none) {
+Verdict verdict_of(std::vector<FaultOutcome> faults, std::vector<MemberResult> results,
+                   Verify verify = Verify::generation) {
   RunOptions options;
   options.verify = verify;
   JobOutcome outcome;
@@ -153,7 +154,7 @@ BOOST_AUTO_TEST_CASE(what_was_spoilt_has_to_be_named_where_digests_are_taken) {
   const auto with = [&](const char* code, const char* message, Verify verify) {
     return verdict_of(fault, {failed(0, code, message), completed(1)}, verify).kind;
   };
-  BOOST_TEST((with("wrong_element", "x", Verify::none) == Verdict::Kind::refused));
+  BOOST_TEST((with("wrong_element", "x", Verify::generation) == Verdict::Kind::refused));
   BOOST_TEST((with("wrong_element", "x", Verify::digest) == Verdict::Kind::bug));
   BOOST_TEST((with("transport_failed", "source rank 3: differs", Verify::digest) == Verdict::Kind::refused));
   BOOST_TEST((with("transport_failed", "source rank 2: differs", Verify::digest) == Verdict::Kind::bug));
@@ -161,7 +162,7 @@ BOOST_AUTO_TEST_CASE(what_was_spoilt_has_to_be_named_where_digests_are_taken) {
 
 BOOST_AUTO_TEST_CASE(costs_are_of_the_last_fault_before_the_loss) {
   const auto at = [](int rank, std::int64_t ns, std::uint64_t boxes, ByteCount again) {
-    return Loss{{.rank = Rank{rank}, .boxes_replanned = boxes, .bytes_moved_again = again}, ns};
+    return Loss{{.rank = Rank{rank}, .boxes_replanned = boxes, .resent_bytes = again}, ns};
   };
   const FaultOutcome faults[] = {{{.kind = FaultKind::slow, .rank = Rank{1}}, 1'000'000'000},
                                  {{.kind = FaultKind::kill, .rank = Rank{1}}, 2'000'000'000},
@@ -174,7 +175,7 @@ BOOST_AUTO_TEST_CASE(costs_are_of_the_last_fault_before_the_loss) {
   BOOST_TEST(!costs[0].noticed_seconds.has_value());
   BOOST_TEST(costs[1].noticed_seconds.value() == 0.25);
   BOOST_TEST(costs[1].boxes_replanned == 5U);
-  BOOST_TEST(costs[1].bytes_moved_again == 110U);
+  BOOST_TEST(costs[1].resent_bytes == 110U);
   BOOST_TEST(!costs[2].noticed_seconds.has_value());
 }
 

@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(all_members_exchange_and_find_every_element_right) {
     BOOST_TEST(result.verified, (result.errors.empty() ? "" : result.errors.front().message));
     BOOST_TEST(result.walls.size() == 2U);
     BOOST_TEST(result.report.rounds > 0U);
-    BOOST_TEST(result.report.rounds_bytes == result.report.moved);
+    BOOST_TEST(result.report.rounds_bytes == result.report.moved_bytes);
   }
   BOOST_TEST(FakeNccl::instance().made() == member_count);
 }

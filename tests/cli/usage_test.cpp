@@ -89,6 +89,34 @@ BOOST_AUTO_TEST_CASE(a_job_that_memory_does_not_suffice_for_says_what_it_needs) 
   }
 }
 
+BOOST_AUTO_TEST_CASE(timeout_and_its_former_name_do_the_same) {
+  for (const char* const command : {"run", "drill", "perf"}) {
+    for (const char* const name : {"--timeout", "--deadline"}) {
+      const CommandResult result = run_command({command, "-", name, "0"}, two_ranks);
+      BOOST_TEST(result.exit_code == 2);
+      BOOST_TEST(result.err.find("--timeout: a number of seconds ") != std::string::npos, result.err);
+    }
+    const CommandResult twice = run_command({command, "-", "--timeout", "60", "--deadline", "60"}, two_ranks);
+    BOOST_TEST(twice.exit_code == 2);
+    BOOST_TEST(twice.err.find("--timeout excludes --deadline") != std::string::npos, twice.err);
+    const CommandResult help = run_command({command, "--help"}, "");
+    BOOST_TEST(help.out.find("--timeout") != std::string::npos, help.out);
+    BOOST_TEST(help.out.find("--deadline") == std::string::npos, help.out);
+  }
+  const CommandResult ran = run_command({"run", "--transport", "loopback", "--deadline", "60", "-"}, two_ranks);
+  BOOST_TEST(ran.exit_code == 0, ran.err);
+}
+
+BOOST_AUTO_TEST_CASE(verify_takes_generation_also_by_its_former_name) {
+  for (const char* const word : {"generation", "none", "digest"}) {
+    const CommandResult result = run_command({"run", "--transport", "loopback", "--verify", word, "-"}, two_ranks);
+    BOOST_TEST(result.exit_code == 0, result.err);
+  }
+  const CommandResult refused = run_command({"run", "--transport", "loopback", "--verify", "maybe", "-"}, two_ranks);
+  BOOST_TEST(refused.exit_code == 2);
+  BOOST_TEST(refused.err.find("'maybe' is unknown; known are generation, digest") != std::string::npos, refused.err);
+}
+
 BOOST_AUTO_TEST_CASE(an_unknown_variable_is_reported) {
   const CommandResult result = run_command({"plan", "-"}, two_ranks, {{"SHARDWIRE_TRANSPROT", "ucx"}});
   BOOST_TEST(result.exit_code == 0);

@@ -482,7 +482,7 @@ wire::Gather of_survivors(std::size_t bytes) {
   return {1, "wave", Bytes(bytes), false, true};
 }
 wire::Gather meeting() {
-  return {1, "meeting", {}, true};
+  return {1, "meeting", {}, true, false, true};
 }
 
 }  // namespace
@@ -521,6 +521,19 @@ BOOST_AUTO_TEST_CASE(survivors_do_not_wait_for_the_replacement_of_a_lost_member_
   BOOST_TEST((job.last<wire::Gathered>(one).name == "meeting"));
   job.send(successor, of_survivors(1));
   BOOST_TEST((job.last<wire::Gathered>(one) == wire::Gathered{"wave", {Bytes(1), Bytes(1), Bytes(1)}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_barrier_is_no_meeting_of_survivors) {
+  Job job(3);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  const auto two = job.join(2);
+  job.close(two, false);
+  const auto successor = job.join(2);
+  for (const auto client : {zero, one, successor}) job.send(client, wire::Gather{1, "barrier", {}, true});
+  BOOST_TEST((job.last<wire::Gathered>(successor).name == "barrier"));
+  for (const auto client : {zero, one}) job.send(client, of_survivors(1));
+  BOOST_TEST((job.last<wire::Gathered>(one) == wire::Gathered{"wave", {Bytes(1), Bytes(1), {}}}));
 }
 
 BOOST_AUTO_TEST_CASE(survivors_do_wait_for_a_member_that_has_left_in_order) {

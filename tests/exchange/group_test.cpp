@@ -82,7 +82,7 @@ struct Pair {
     Restore restore(const Catalog&, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) override {
       pair_.in_rounds = rounds != nullptr;
       pair_.method = options.method;
-      pair_.restore_deadline = options.deadline;
+      pair_.restore_deadline = options.timeout;
       if (rounds) loop()->call([&] { pair_.offer(*rounds); });
       return {};
     }
@@ -130,7 +130,7 @@ struct Pair {
       held.add(spec, Layout::replicated(), View{.data = held_at});
     }
     ExchangeOptions options;
-    options.deadline = deadlines[static_cast<std::size_t>(member)];
+    options.timeout = deadlines[static_cast<std::size_t>(member)];
     return failure_of([&] { shardwire::exchange(held, wanted, options, setup, host); });
   }
   void offer(RoundsStep& rounds) {

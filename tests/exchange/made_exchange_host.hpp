@@ -58,7 +58,7 @@ class MadeExchangeHost : public ExchangeHost, private RoundsHost {
 
   std::vector<Bytes> gather(const std::string&, Bytes, Duration, Gathers::Kind, Wait) override { return {}; }
   Meeting meet(const std::string& name, Bytes value, Duration timeout) override {
-    return {gather(name, std::move(value), timeout, Gathers::Kind::while_waiting, Wait::to_the_end), nullptr};
+    return {gather(name, std::move(value), timeout, Gathers::Kind::meeting, Wait::to_the_end), nullptr};
   }
   void numbered(std::uint64_t) override {}
   TensorPlaces check_destination(const Catalog&) override { return {}; }

@@ -39,7 +39,7 @@ class Ring {
       : devices(faults), transport_(transport) {}
 
   UsedNccl devices;
-  ExchangeOptions options{.deadline = 20s, .staging_bytes = 64 << 10, .verify = Verify::digest};
+  ExchangeOptions options{.timeout = 20s, .staging_bytes = 64 << 10, .verify = Verify::digest};
   std::array<std::optional<Duration>, member_count> deadlines{};  // of members with a deadline of their own
   std::array<std::optional<ByteCount>, member_count> budgets{};   // of members with a budget of their own
   std::array<void*, member_count> communicators{};
@@ -130,7 +130,7 @@ class Ring {
     ExchangeOptions own = options;
     const auto index = static_cast<std::size_t>(rank);
     own.communicator = communicators[index];
-    own.deadline = deadlines[index].value_or(own.deadline);
+    own.timeout = deadlines[index].value_or(own.timeout);
     own.staging_bytes = budgets[index].value_or(own.staging_bytes);
     try {
       results[index] = session.exchange(held, wanted, own);
@@ -171,7 +171,7 @@ Error error_of_process(int rank, std::uint16_t port, const std::function<void()>
     if (run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().made() > 0; }, 20s))
       in_rounds();
   });
-  return failure_of([&] { session.exchange(held, wanted, {.deadline = 40s, .method = Method::collective}); });
+  return failure_of([&] { session.exchange(held, wanted, {.timeout = 40s, .method = Method::collective}); });
 }
 
 // The same, with device memory that the other process maps. Member 0 holds the tensor.
@@ -189,7 +189,7 @@ RestoreReport report_of_process(int rank, std::uint16_t port) {
   Catalog held(Rank{0}, 1);
   Catalog wanted(Rank{0}, 1);
   (rank == 0 ? held : wanted).add(spec, Layout::replicated(), View{.data = at, .device = rank});
-  RestoreReport report = session.exchange(held, wanted, {.deadline = 20s, .verify = Verify::digest}).report;
+  RestoreReport report = session.exchange(held, wanted, {.timeout = 20s, .verify = Verify::digest}).report;
   const auto found = devices->read(at, content.size_bytes());
   require(std::equal(found.begin(), found.end(), content.data()), "what member 0 holds is there");
   require(FakeNccl::instance().made() == 0, "no group was made");
@@ -238,7 +238,7 @@ BOOST_AUTO_TEST_CASE(device_memory_without_a_direct_path_goes_in_rounds_unasked)
     BOOST_TEST(ring.report(rank).rounds > 0U);
     BOOST_TEST(ring.report(rank).rounds_bytes == 128U * 96 / 4 * sizeof(float));
     BOOST_TEST(ring.report(rank).rounds_seconds > 0);
-    BOOST_TEST(ring.report(rank).staging_peak <= ring.options.staging_bytes);
+    BOOST_TEST(ring.report(rank).staging_peak_bytes <= ring.options.staging_bytes);
   }
   BOOST_TEST(FakeNccl::instance().early() == 0);
 }
@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE(long_runs_go_from_where_they_lie_to_where_they_belong) {
   require_no_errors(ring);
   BOOST_TEST(ring.report(0).rounds == 1U);
   BOOST_TEST(ring.report(0).rounds_bytes == 9U << 20);
-  BOOST_TEST(ring.report(0).staging_peak == 0U);
+  BOOST_TEST(ring.report(0).staging_peak_bytes == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(who_names_transports_gets_rounds_when_they_are_asked_for) {
@@ -271,13 +271,13 @@ BOOST_AUTO_TEST_CASE(who_names_transports_gets_rounds_when_they_are_asked_for) {
 BOOST_AUTO_TEST_CASE(rounds_keep_to_the_smallest_budget_of_all) {
   const Deadline deadline(120s);
   Ring ring;
-  ring.options.verify = Verify::none;
+  ring.options.verify = Verify::generation;
   ring.budgets[1] = 32 << 10;  // rounds get a quarter of it
   ring.run();
   require_no_errors(ring);
   for (const int rank : {0, 1}) {
     BOOST_TEST(ring.report(rank).rounds == 3U);  // 12 KiB each way
-    BOOST_TEST(ring.report(rank).staging_peak == 8U << 10);
+    BOOST_TEST(ring.report(rank).staging_peak_bytes == 8U << 10);
   }
 }
 
@@ -401,7 +401,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_never_comes_to_the_rounds_ends_all_by_the_dea
   const Deadline deadline(120s);
   for (const FakeNcclFaults& faults : {FakeNcclFaults{.absent_rank = 1}, FakeNcclFaults{.rounds_hang = true}}) {
     Ring ring(faults);
-    ring.options.deadline = 1s;
+    ring.options.timeout = 1s;
     const auto began = std::chrono::steady_clock::now();
     ring.run();
     BOOST_TEST((std::chrono::steady_clock::now() - began < 15s));
@@ -469,7 +469,7 @@ BOOST_AUTO_TEST_CASE(exchanges_of_several_threads_run_one_after_the_other) {
         Catalog wanted(Rank{rank}, member_count);
         from.add_to(held);
         to.add_to(wanted);
-        session.exchange(held, wanted, {.deadline = 10s});
+        session.exchange(held, wanted, {.timeout = 10s});
         require(to.wrong(7) == 0, "both parts are there");
       }
     });
@@ -480,7 +480,7 @@ BOOST_AUTO_TEST_CASE(exchanges_of_several_threads_run_one_after_the_other) {
 BOOST_AUTO_TEST_CASE(a_member_that_gives_up_ends_the_rounds_of_all_at_once) {
   const Deadline deadline(120s);
   Ring ring({.rounds_hang = true});
-  ring.options.deadline = 40s;
+  ring.options.timeout = 40s;
   ring.deadlines[0] = 1s;
   const auto began = std::chrono::steady_clock::now();
   ring.run();
@@ -493,7 +493,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_gives_up_ends_the_rounds_of_all_at_once) {
 BOOST_AUTO_TEST_CASE(a_group_that_has_failed_is_not_kept) {
   const Deadline deadline(120s);
   Ring ring({.init_state = transport::nccl::system_error});
-  ring.options.deadline = 5s;
+  ring.options.timeout = 5s;
   ring.run(2);
   for (const int rank : {0, 1}) BOOST_TEST(ring.errors[static_cast<std::size_t>(rank)].has_value());
   BOOST_TEST(FakeNccl::instance().made() == 4);

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "support/descriptor_limit.hpp"
 #include "support/job.hpp"
-#include "support/sanitizer.hpp"
 
 BOOST_AUTO_TEST_SUITE(fabrics)
 

@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(rows_of_restores_say_what_share_of_each_device_they_took) {
       perf::TurnFacts& turn = facts.turns.emplace_back();
       turn.spans.assign(2, {0, took_ns, 0});
       turn.stages.resize(2);
-      turn.report.needed = 1 << 20;
+      turn.report.needed_bytes = 1 << 20;
     }
     // As from another process.
     outcome.members.push_back(perf::member_facts_from(perf::to_json(member)));

@@ -38,7 +38,7 @@ perf::Setup exchanges(const char* case_text) {
   setup.exchange = true;
   setup.repeats = 2;
   setup.staging_bytes = 64 << 10;
-  setup.deadline = 60s;
+  setup.timeout = 60s;
   setup.measurements.push_back(perf::measurement_of(case_text));
   setup.measurements.front().methods = {Method::collective};
   setup.measurements.front().against = {perf::Against::nccl};
@@ -51,7 +51,7 @@ perf::Outcome outcome_of(const perf::Setup& setup) {
   outcome.one_clock = false;
   on_members(setup.members(), [&](int number) {
     Session session = perf::join(setup, member(number, setup.members(), port));
-    perf::SessionMeeting meeting(session, setup.deadline);
+    perf::SessionMeeting meeting(session, setup.timeout);
     auto facts = perf::take_turns(setup, session, meeting, {number, false});
     if (number == 0) outcome.members = std::move(facts);
     session.gather("over", {}, 60s);

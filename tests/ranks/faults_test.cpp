@@ -42,7 +42,7 @@ Outcome run(const std::string& text, const std::vector<std::string>& more) {
   const std::string path = "faults_test_report." + std::to_string(::getpid()) + ".json";
   std::remove(path.c_str());
   // Slow enough that bytes are missing at each moment.
-  std::vector<std::string> words = {"run", "-", "--report", path, "--rate", "2M", "--deadline", "60"};
+  std::vector<std::string> words = {"run", "-", "--report", path, "--rate", "2M", "--timeout", "60"};
   const auto by_default = [&](const char* option, const std::string& value) {
     if (std::ranges::find(more, option) == more.end()) words.insert(words.end(), {option, value});
   };
@@ -221,7 +221,7 @@ BOOST_AUTO_TEST_CASE(twenty_seeds_show_no_bug) {
   const std::string rows = "faults_test_rows." + std::to_string(::getpid()) + ".jsonl";
   const CommandResult result =
       command({"drill", std::string(std::getenv("CASE_FOLDER")) + "/drill-hsdp2x4-to-fsdp4xtp2.json", "--seeds", "0:20",
-               "--transport", transport_under_test(), "--deadline", "120", "--json", rows},
+               "--transport", transport_under_test(), "--timeout", "120", "--json", rows},
               {});
   BOOST_TEST(result.exit_code == 0, result.err);
   BOOST_TEST(result.out.find("20 seeds: ") != std::string::npos, result.out);

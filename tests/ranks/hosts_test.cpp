@@ -173,7 +173,7 @@ Job run_job(const Wire& wire, const File& text, const std::string& transports, s
                     .containers = containers,
                     .ranks = end == 'a' ? std::vector{0, 1} : std::vector{2, 3}};
     std::vector<std::string> words{command_path(), "run", text.path(), "--transport", transports,
-                                   "--deadline",   "30",  "--report",  report.path()};
+                                   "--timeout",    "30",  "--report",  report.path()};
     words.insert(words.end(), more.begin(), more.end());
     running.push_back(std::make_unique<RunningCommand>(host.command(words), "", variables_of(4, key.variables())));
   }
@@ -314,7 +314,7 @@ BOOST_DATA_TEST_CASE(a_job_without_a_key_stays_on_its_host_unless_any_may_join,
   std::vector<std::unique_ptr<RunningCommand>> running;
   for (const char end : {'a', 'b'}) {
     const Host host{.network = wire.network(end), .ranks = end == 'a' ? std::vector{0, 1} : std::vector{2, 3}};
-    const std::vector<std::string> words{command_path(), "run", text.path(), "--transport", "tcp", "--deadline", "30"};
+    const std::vector<std::string> words{command_path(), "run", text.path(), "--transport", "tcp", "--timeout", "30"};
     running.push_back(std::make_unique<RunningCommand>(host.command(words), "", variables_of(4, more)));
   }
   const CommandResult other = running[1]->wait(100s);

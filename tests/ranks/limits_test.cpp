@@ -7,10 +7,10 @@
 
 #include "support/command.hpp"
 #include "support/control_group.hpp"
+#include "support/descriptor_limit.hpp"
 #include "support/file.hpp"
 #include "support/host.hpp"
 #include "support/job.hpp"
-#include "support/sanitizer.hpp"
 
 BOOST_AUTO_TEST_SUITE(limits)
 
@@ -60,7 +60,7 @@ Outcome run_under(const std::string& limit, const char* text, const std::string&
   const File report("report.json");
   std::vector<std::string> words{"/bin/sh",      "-c",       limit + "; exec \"$0\" \"$@\"",
                                  command_path(), "run",      file.path(),
-                                 "--transport",  transports, "--deadline",
+                                 "--transport",  transports, "--timeout",
                                  "120",          "--report", report.path()};
   words.insert(words.end(), more.begin(), more.end());
   CommandResult result = RunningCommand(std::move(words)).wait(200s);
@@ -77,7 +77,7 @@ Outcome run_on_host(const std::string& shared_memory, const char* text, const st
       {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"SHARDWIRE_PORT", std::to_string(free_port())}};
   const std::string script = first + R"sh(; "$0" "$@" || exit; test -z "$(ls -A /dev/shm)" || exit 98)sh";
   RunningCommand command(host.command({"/bin/sh", "-c", script, command_path(), "run", file.path(), "--transport",
-                                       by_shared_memory, "--deadline", "60", "--report", report.path()}),
+                                       by_shared_memory, "--timeout", "60", "--report", report.path()}),
                          "", environment);
   CommandResult result = command.wait(100s);
   return {std::move(result), report.json()};

@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(ranks_of_one_gpu_exchange_in_rounds_of_nccl, *boost::unit_t
   // NCCL is known to hang here (transport/README.md), so the command has a time limit.
   const CommandResult result =
       run_command({"run", "-", "--memory", "cuda", "--transport", "nccl", "--verify", "digest", "--repeat", "2",
-                   "--deadline", "60", "--report", path},
+                   "--timeout", "60", "--report", path},
                   rows_to_columns, {{"NCCL_MULTI_RANK_GPU_ENABLE", "1"}, {"NCCL_MAX_CTAS", "4"}});
   BOOST_TEST(result.exit_code == 0, result.err);
   std::ifstream file(path);

@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_is_named_and_the_others_end) {
   std::ofstream(text.path()) << rows_to_columns;
   // Each rank moves 3 MB.
   RunningCommand command({command_path(), "run", text.path(), "--transport", transport_under_test(), "--rate", "500K",
-                          "--deadline", "45", "--report", report.path()},
+                          "--timeout", "45", "--report", report.path()},
                          "", {{"SHARDWIRE_LOG", "info"}});
   BOOST_REQUIRE(command.await_error_text("restore of '", 4));
   const auto ranks = children_of(command.pid());

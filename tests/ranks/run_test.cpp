@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(relabelled_ranks_move_what_the_plan_says) {
 }
 
 BOOST_AUTO_TEST_CASE(relabelling_a_case_with_gaps_tells_of_the_gaps) {
-  const Outcome outcome = run(with_a_gap, {"--relabel", "--deadline", "30"});
+  const Outcome outcome = run(with_a_gap, {"--relabel", "--timeout", "30"});
   BOOST_TEST(outcome.result.exit_code == 1);
   BOOST_REQUIRE(!outcome.report["errors"].empty());
   BOOST_TEST(outcome.report["errors"][0]["code"] == "layout_mismatch");
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(a_replica_stands_in_for_a_lost_rank) {
 }
 
 BOOST_AUTO_TEST_CASE(a_region_without_holder_fails_the_job) {
-  const Outcome outcome = run(with_a_gap, {"--deadline", "30"});
+  const Outcome outcome = run(with_a_gap, {"--timeout", "30"});
   BOOST_TEST(outcome.result.exit_code == 1);
   BOOST_TEST(outcome.report["verified"] == false);
   BOOST_REQUIRE(!outcome.report["errors"].empty());
@@ -180,7 +180,7 @@ std::string many_gaps() {
 }
 
 BOOST_AUTO_TEST_CASE(the_report_lists_every_region_without_holder) {
-  const Outcome outcome = run(many_gaps(), {"--deadline", "60"});
+  const Outcome outcome = run(many_gaps(), {"--timeout", "60"});
   BOOST_TEST(outcome.result.exit_code == 1);
   BOOST_REQUIRE(outcome.report.is_object());
   std::size_t with_gaps = 0;
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(bad_usage_writes_no_report) {
                                                {"--memory", "cuda"},
                                                {"--staging", "0"},
                                                {"--repeat", "0"},
-                                               {"--deadline", "-1"},
+                                               {"--timeout", "-1"},
                                                {"--transport", "nccl"}}) {
     const Outcome outcome = run(cross, more);
     BOOST_TEST(outcome.result.exit_code == 2);

@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(skipped_tensors_stay_as_they_are_and_zeroed_ones_become_zer
   const RestoreReport& report = restore.report();
   BOOST_TEST((report.skipped == Keys{{"frozen", "exp_avg"}, {"lazy", "step"}, {"frozen", "param_group/lr"}}));
   BOOST_TEST((report.zeroed == Keys{{"lazy", "exp_avg"}}));
-  BOOST_TEST(report.needed == wanted.size_bytes());
+  BOOST_TEST(report.needed_bytes == wanted.size_bytes());
   BOOST_TEST(!restore.has_value({"lazy", "step"}));
   BOOST_TEST((failure_of([&] { (void)restore.value({"lazy", "step"}); }).code() == ErrorCode::invalid_argument));
 }
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(a_rank_whose_every_key_is_skipped_finishes) {
   Restore restore = session.restore(target, within(patience));
   restore.wait();
   BOOST_TEST(restore.report().skipped.size() == 2U);
-  BOOST_TEST(restore.report().needed == 0U);
+  BOOST_TEST(restore.report().needed_bytes == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_value_of_another_kind_under_a_tensors_key_is_no_absence) {

@@ -67,10 +67,10 @@ BOOST_AUTO_TEST_CASE(what_would_be_done_is_said_and_nothing_is_written) {
   bound.wait();
   BOOST_TEST(pair.untouched());
   const RestoreReport& expected = bound.report();
-  BOOST_TEST(expected.needed == pair.wanted.size_bytes());
-  BOOST_TEST(expected.moved + expected.local + expected.extra + expected.again == 0U);
+  BOOST_TEST(expected.needed_bytes == pair.wanted.size_bytes());
+  BOOST_TEST(expected.moved_bytes + expected.local_bytes + expected.overread_bytes + expected.resent_bytes == 0U);
   BOOST_TEST(expected.seconds.move + expected.seconds.commit == 0);
-  BOOST_TEST(expected.staging_peak == 0U);
+  BOOST_TEST(expected.staging_peak_bytes == 0U);
   BOOST_REQUIRE(expected.peers.size() == 2U);
   for (const PeerReport& peer : expected.peers) {
     BOOST_TEST(peer.bytes >= pair.wanted.size_bytes() / 2);  // more if a sieved read includes gaps
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(what_would_be_done_is_said_and_nothing_is_written) {
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
   BOOST_TEST(pair.one.wrong(1) == 0U);
   const RestoreReport& done = moved.report();
-  BOOST_TEST(done.moved + done.local == done.needed + done.extra);
+  BOOST_TEST(done.moved_bytes + done.local_bytes == done.needed_bytes + done.overread_bytes);
   BOOST_REQUIRE(done.peers.size() == 2U);
   for (std::size_t i = 0; i < 2; ++i) {
     BOOST_TEST(done.peers[i].path == expected.peers[i].path);
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(it_says_the_same_after_a_restore_and_holds_no_lease_afterwa
   pair.restore(within(patience), false).wait();
   Restore again = pair.restore(within(patience), true);
   again.wait();
-  BOOST_TEST(again.report().needed == pair.wanted.size_bytes());
+  BOOST_TEST(again.report().needed_bytes == pair.wanted.size_bytes());
   BOOST_TEST(again.report().peers.size() == 2U);
   for (Publication& publication : pair.publications) publication.retire(0s);  // throws if a reader is left
   pair.publications.clear();

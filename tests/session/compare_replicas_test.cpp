@@ -33,7 +33,7 @@ const TensorSpec scale{{"w", "scale"}, DType::f32, {1}};
 const TensorKey step{"", "step"};
 const Layout whole = Layout::replicated();
 
-RestoreOptions comparing(Verify verify = Verify::none) {
+RestoreOptions comparing(Verify verify = Verify::generation) {
   RestoreOptions options = within(patience);
   options.replicas = Replicas::compare;
   options.verify = verify;
@@ -99,7 +99,7 @@ std::function<void(int, std::vector<float>&)> change(int member, std::size_t ele
 
 BOOST_DATA_TEST_CASE(equal_replicas_are_restored, boost::unit_test::data::make({0, 1}), digests) {
   const Deadline deadline(120s);
-  Job job{.members = 4, .options = comparing(digests == 1 ? Verify::digest : Verify::none)};
+  Job job{.members = 4, .options = comparing(digests == 1 ? Verify::digest : Verify::generation)};
   for (const Layout& held : {whole, Layout::mesh({2, 2}, {Replicate{}, Shard{0}}), Layout::chunk(0, 4)}) {
     job.held = held;
     job.wanted = Layout::chunk(1, 4);
@@ -107,9 +107,9 @@ BOOST_DATA_TEST_CASE(equal_replicas_are_restored, boost::unit_test::data::make({
       BOOST_TEST(!one.error, (one.error ? one.error->what() : ""));
       BOOST_TEST(one.wrong == 0U);
       BOOST_TEST(one.scale == 7);
-      BOOST_TEST(one.report.needed == weight.shape[0] * weight.shape[1]);  // a quarter of the floats
-      BOOST_TEST(one.report.moved + one.report.local == one.report.needed);
-      BOOST_TEST(one.report.extra + one.report.again == 0U);
+      BOOST_TEST(one.report.needed_bytes == weight.shape[0] * weight.shape[1]);  // a quarter of the floats
+      BOOST_TEST(one.report.moved_bytes + one.report.local_bytes == one.report.needed_bytes);
+      BOOST_TEST(one.report.overread_bytes + one.report.resent_bytes == 0U);
       if (held == whole) BOOST_TEST(one.report.digest_seconds > 0);
     }
   }
@@ -118,7 +118,7 @@ BOOST_DATA_TEST_CASE(equal_replicas_are_restored, boost::unit_test::data::make({
 // Every reader notices, also the member that has it and the one that is read; nothing is committed.
 BOOST_DATA_TEST_CASE(one_replica_that_differs_ends_the_restore, boost::unit_test::data::make({0, 1}), digests) {
   const Deadline deadline(120s);
-  Job job{.drift = change(1, 17), .options = comparing(digests == 1 ? Verify::digest : Verify::none)};
+  Job job{.drift = change(1, 17), .options = comparing(digests == 1 ? Verify::digest : Verify::generation)};
   for (const Outcome& one : run(job)) {
     BOOST_TEST_REQUIRE(one.error.has_value());
     const Error& error = *one.error;
@@ -273,7 +273,7 @@ BOOST_AUTO_TEST_CASE(a_restore_that_only_binds_compares_nothing) {
   job.options.bind_only = true;
   for (const Outcome& one : run(job)) {
     BOOST_TEST(!one.error, (one.error ? one.error->what() : ""));
-    BOOST_TEST(one.report.needed == 64'000 * sizeof(float));
+    BOOST_TEST(one.report.needed_bytes == 64'000 * sizeof(float));
     BOOST_TEST(one.report.digest_seconds == 0);
     BOOST_TEST(one.wrong == 64'000U);
   }
@@ -289,7 +289,7 @@ BOOST_AUTO_TEST_CASE(an_exchange_refuses_to_compare) {
     holds.add_to(held);
     wants.add_to(wanted);
     ExchangeOptions options;
-    options.deadline = patience;
+    options.timeout = patience;
     if (rank == 1) options.replicas = Replicas::compare;  // one is enough
     const Error error = failure_of([&] { session.exchange(held, wanted, options); });
     require(error.code() == ErrorCode::unsupported, error.what());
@@ -331,17 +331,17 @@ struct WithFalseHolder {
     }
     return answer;
   }
-  void restore(Duration deadline = 30s) {
+  void restore(Duration timeout = 30s) {
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
     RestoreOptions options = comparing();
-    options.deadline = deadline;
+    options.timeout = timeout;
     reader.restore(catalog, options).wait();
   }
   /// The error of a restore during which the holder acts like this.
-  Error failure(std::function<void(Connection&, const wire::DigestRequest&)> act, Duration deadline = 30s) {
+  Error failure(std::function<void(Connection&, const wire::DigestRequest&)> act, Duration timeout = 30s) {
     source->loop().call([&] { instead = std::move(act); });
-    return failure_of([&] { restore(deadline); });
+    return failure_of([&] { restore(timeout); });
   }
   /// The session still works, and so does the holder once it answers correctly.
   void check_truth_is_believed() {

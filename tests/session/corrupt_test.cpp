@@ -126,8 +126,9 @@ BOOST_AUTO_TEST_CASE(a_replica_that_has_rotten_is_read_twice_and_then_another_on
       BOOST_TEST(has_pattern(job.target.memory(), 1));
       const RestoreReport report = restore.report();
       require_found(report);
-      BOOST_TEST(report.moved + report.local == report.needed + report.extra + report.again);
-      BOOST_TEST(report.needed == rows * width);
+      BOOST_TEST(report.moved_bytes + report.local_bytes ==
+                 report.needed_bytes + report.overread_bytes + report.resent_bytes);
+      BOOST_TEST(report.needed_bytes == rows * width);
     }
   }
 }
@@ -161,7 +162,7 @@ BOOST_AUTO_TEST_CASE(memory_that_rots_between_two_restores_is_found_by_the_secon
       sound.wait();
       BOOST_TEST(has_pattern(job.target.memory(), 1));
       BOOST_TEST(sound.report().corrupt.empty());
-      BOOST_TEST(sound.report().again == 0U);
+      BOOST_TEST(sound.report().resent_bytes == 0U);
       job.replicas[0].rot();
       Restore restore = job.start();
       BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::corrupt));

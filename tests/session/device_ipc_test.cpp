@@ -29,7 +29,7 @@ struct TwoProcesses {
   explicit TwoProcesses(const std::string& sharing, const SessionOptions& options = quick())
       : child(peer_process("device source " + sharing, port)), reader(join_with(child, port, options)) {}
 
-  Restore restored(const Catalog& wanted, Verify verify = Verify::none) {
+  Restore restored(const Catalog& wanted, Verify verify = Verify::generation) {
     RestoreOptions options = within(patience);
     options.verify = verify;
     Restore restore = reader.restore(wanted, options);

@@ -178,13 +178,13 @@ BOOST_AUTO_TEST_CASE(tensors_move_between_any_two_places_in_every_method_that_th
         require(targets[i]->wrong(i + 1) == 0, "tensor " + std::to_string(i) + " has arrived");
       }
       const RestoreReport& report = restore.report();
-      require(report.staging_peak <= report.staging_budget, "staging stays inside of its budget");
+      require(report.staging_peak_bytes <= report.staging_budget_bytes, "staging stays inside of its budget");
       require(report.methods[Method::local].bytes > 0, "what is here is copied here");
       require(report.methods[Method::packed].bytes > 0, "device memory is packed");
       require((report.methods[Method::mapped].bytes > 0) == maps_devices(), "or mapped");
     }
     const SessionUsage usage = session.usage();
-    require(usage.pinned_bytes > 0 && usage.pinned_bytes <= usage.serving_budget,
+    require(usage.pinned_bytes > 0 && usage.pinned_bytes <= usage.serving_budget_bytes,
             "what is pinned besides is bounded too");
     session.gather("done", {}, patience);
   });
@@ -629,7 +629,7 @@ struct Member {
   static std::string name(int number) { return number == 0 ? "first" : "second"; }
   void begin(int other) {
     RestoreOptions options = within(patience);
-    options.from = name(other);
+    options.name = name(other);
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
     restore = session->restore(catalog, options);
@@ -826,7 +826,7 @@ BOOST_AUTO_TEST_CASE(an_exchange_of_device_memory_in_place) {
     after.add(spec("w"), Layout::chunk(1, 2), held.view());
     one.add_to(after);
     ExchangeOptions options;
-    options.deadline = 30s;
+    options.timeout = 30s;
     session.exchange(before, after, options);
     TestShard expected(spec("w"), Layout::chunk(1, 2), Rank{rank});
     const auto bytes = devices->read(held.address(), held.bytes());
@@ -972,7 +972,7 @@ BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_method_that_the_fabric
                         (method == Method::sieved_read && reads_arenas());
   RestoreOptions options = tight_within(patience);
   options.method = method;
-  options.verify = digested ? Verify::digest : Verify::none;
+  options.verify = digested ? Verify::digest : Verify::generation;
   for (int round = 0; round < 2; ++round) {
     Restore restore = pair.reader.restore(columns, options);
     if (!possible) {
@@ -983,8 +983,8 @@ BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_method_that_the_fabric
     restore.wait();
     BOOST_TEST(wanted.wrong(1) == 0U);
     BOOST_TEST(restore.report().methods[method].bytes >= wanted.bytes());
-    BOOST_TEST((restore.report().extra > 0) == (method == Method::sieved_read));
-    BOOST_TEST(restore.report().staging_peak <= restore.report().staging_budget);
+    BOOST_TEST((restore.report().overread_bytes > 0) == (method == Method::sieved_read));
+    BOOST_TEST(restore.report().staging_peak_bytes <= restore.report().staging_budget_bytes);
   }
   BOOST_TEST((pair.devices->max_pinned_bytes() > 0) == possible);
 }

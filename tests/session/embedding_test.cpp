@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(what_a_progress_callback_throws_comes_out_of_wait) {
   Catalog never(Rank{0}, 1);
   alone.target.add_to(never);
   RestoreOptions options = within(patience);
-  options.from = "nobody publishes this";  // runs until the callback ends it
+  options.name = "nobody publishes this";  // runs until the callback ends it
   Restore restore = alone.session.restore(never, options);
   restore.on_progress([](const Progress&) { throw CallersOwn(); }, 1ms);
   BOOST_CHECK_THROW(restore.wait(), CallersOwn);
@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(calls_that_wait_for_the_session_are_refused_in_its_callback
   const Deadline deadline(120s);
   Alone alone;
   RestoreOptions never = within(patience);
-  never.from = "nobody publishes this";
+  never.name = "nobody publishes this";
   Restore waiting = alone.session.restore(alone.wanted(), never);
   Restore restore = alone.session.restore(alone.wanted(), never);
   std::map<std::string, std::string> answers;
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_callback_may_publish_ordinary_memory_and_look_at_operatio
   const Deadline deadline(120s);
   Alone alone;
   RestoreOptions never = within(patience);
-  never.from = "nobody publishes this";
+  never.name = "nobody publishes this";
   Restore restore = alone.session.restore(alone.wanted(), never);
   TestShard shard(weight, Layout::replicated(), Rank{0});
   shard.fill(2);
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(a_callback_may_publish_ordinary_memory_and_look_at_operatio
   called.get_future().wait();
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
   RestoreOptions other = within(patience);
-  other.from = "other";
+  other.name = "other";
   alone.session.restore(alone.wanted(), other).wait();
   BOOST_TEST(alone.target.wrong(2) == 0U);
 }
@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(handles_may_end_in_a_callback) {
   for (const bool whole_session : {false, true}) {
     auto alone = std::make_unique<Alone>();
     RestoreOptions never = within(patience);
-    never.from = "nobody publishes this";
+    never.name = "nobody publishes this";
     auto ending = std::make_unique<Restore>(alone->session.restore(alone->wanted(), never));
     Restore restore = alone->session.restore(alone->wanted(), never);
     std::promise<void> called;
@@ -355,7 +355,7 @@ BOOST_AUTO_TEST_CASE(a_forked_session_is_inert_and_its_handles_can_be_destroyed,
   Catalog wanted(Rank{0}, 1);
   alone->target.add_to(wanted);
   RestoreOptions options = within(patience);
-  options.from = "nobody publishes this";
+  options.name = "nobody publishes this";
   auto running = std::make_unique<Restore>(alone->session.restore(wanted, options));
   auto arena = std::make_unique<Arena>(alone->session.allocate(1 << 20));
   const int status = in_child([&] {

@@ -112,9 +112,9 @@ BOOST_AUTO_TEST_CASE(a_report_predicts_the_time_of_encryption,
     job.restore();
     reports[encrypts ? 1 : 0] = job.report;
   }
-  BOOST_TEST(reports[0].moved == reports[1].moved);
-  BOOST_REQUIRE(reports[0].methods[Method::zcopy].bytes == reports[0].moved);
-  BOOST_REQUIRE(reports[1].methods[Method::zcopy].bytes == reports[1].moved);
+  BOOST_TEST(reports[0].moved_bytes == reports[1].moved_bytes);
+  BOOST_REQUIRE(reports[0].methods[Method::zcopy].bytes == reports[0].moved_bytes);
+  BOOST_REQUIRE(reports[1].methods[Method::zcopy].bytes == reports[1].moved_bytes);
   BOOST_TEST(reports[1].methods[Method::zcopy].predicted_seconds >
              1.5 * reports[0].methods[Method::zcopy].predicted_seconds);
   BOOST_REQUIRE(reports[0].peers.size() == 1U);

@@ -229,12 +229,12 @@ BOOST_AUTO_TEST_CASE(a_session_without_a_run_id_takes_that_of_the_environment) {
 BOOST_AUTO_TEST_CASE(what_options_leave_open_the_environment_says) {
   const Environment environment(Variables{{"SHARDWIRE_STAGING_BYTES", "3M"}, {"SHARDWIRE_TRANSPORT", "loopback"}});
   Session session = Session::join(member(0, 1, free_port()), {});
-  BOOST_TEST(session.usage().serving_budget == 3U << 20);
+  BOOST_TEST(session.usage().serving_budget_bytes == 3U << 20);
   BOOST_REQUIRE_EQUAL(session.transport().size(), 1U);
   BOOST_TEST(session.transport().front().starts_with("loopback"));
   SessionOptions own;
   own.staging_bytes = 1u << 20;
-  BOOST_TEST(Session::join(member(0, 1, free_port()), own).usage().serving_budget == 1U << 20);
+  BOOST_TEST(Session::join(member(0, 1, free_port()), own).usage().serving_budget_bytes == 1U << 20);
 }
 
 BOOST_AUTO_TEST_CASE(the_time_to_join_comes_from_the_environment) {
@@ -327,7 +327,7 @@ BOOST_AUTO_TEST_CASE(the_log_answers_what_a_newcomer_asks) {
   wanted.add_to(target);
   Publication publication = host.publish(source, {.name = "weights", .step = 12});
   RestoreOptions options = within(patience);
-  options.from = "weights";
+  options.name = "weights";
   reader.restore(target, options).wait();
   publication.retire(5s);
   BOOST_TEST(log.says("member 1 of 2 joined job 'night' at 127.0.0.1 port " + std::to_string(port) + ", over lo"));

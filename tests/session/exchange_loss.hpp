@@ -105,7 +105,7 @@ class SwappingMember {
 
   Exchange start(Session& session) {
     ExchangeOptions options;
-    options.deadline = std::chrono::seconds(swap_.deadline_seconds);
+    options.timeout = std::chrono::seconds(swap_.deadline_seconds);
     options.ingress_bytes_per_second = swap_.bytes_per_second;
     if (!swap_.apart) options.staging_bytes = part(swap_.first_bytes) * 4 / 3 + 4;
     return session.start_exchange(held_, wanted_, options);

@@ -117,23 +117,24 @@ std::vector<Placed> layers(int count, int members) {
   return tensors;
 }
 
-ExchangeOptions with(ByteCount staging_bytes, Verify verify = Verify::none) {
+ExchangeOptions with(ByteCount staging_bytes, Verify verify = Verify::generation) {
   ExchangeOptions options;
-  options.deadline = 60s;
+  options.timeout = 60s;
   options.staging_bytes = staging_bytes;
   options.verify = verify;
   return options;
 }
 
 void check_report(const RestoreReport& report) {
-  require(report.moved + report.local == report.needed + report.extra, "every byte moved once");
-  require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
+  require(report.moved_bytes + report.local_bytes == report.needed_bytes + report.overread_bytes,
+          "every byte moved once");
+  require(report.staging_peak_bytes <= report.staging_budget_bytes, "staging stayed within its budget");
   ByteCount by_method = 0;
   report.methods.each([&](Method, const MethodReport& row) {
     by_method += row.bytes;
     require(row.bytes == 0 || (row.runs > 0 && row.predicted_seconds > 0), "every method that was used has its costs");
   });
-  require(by_method == report.moved + report.local, "every byte went by a method");
+  require(by_method == report.moved_bytes + report.local_bytes, "every byte went by a method");
   const StageSeconds& s = report.seconds;
   const double sum = s.join + s.plan + s.bind + s.move + s.verify + s.commit;
   require(std::abs(sum - s.wall) <= 0.02 * s.wall, "the stages sum to the wall time");
@@ -148,7 +149,7 @@ void all_exchange(int members, const std::vector<Placed>& tensors, std::size_t r
       const Outcome outcome = exchange_in_place(session, tensors, room, members, in_arena, options);
       require(outcome.good, "every byte is as expected");
       check_report(outcome.report);
-      const bool digested = options.verify == Verify::digest && outcome.report.moved > 0;
+      const bool digested = options.verify == Verify::digest && outcome.report.moved_bytes > 0;
       require(!digested || outcome.report.digest_seconds > 0, "digests cost what they cost");
       session.close(10s);
     });
@@ -174,8 +175,8 @@ class ForcedMethod {
 
 void check_collective(const RestoreReport& report) {
   check_report(report);
-  require(report.methods[Method::collective].bytes == report.moved, "all that crossed went in rounds");
-  require(report.moved == 0 || report.rounds > 0, "there were rounds");
+  require(report.methods[Method::collective].bytes == report.moved_bytes, "all that crossed went in rounds");
+  require(report.moved_bytes == 0 || report.rounds > 0, "there were rounds");
   for (const PeerReport& peer : report.peers) {
     require(peer.path == "local" || peer.path == "loopback/collective", "paths are of rounds: " + peer.path);
   }
@@ -188,7 +189,7 @@ BOOST_AUTO_TEST_CASE(bytes_go_in_rounds_where_that_is_forced) {
   constexpr int members = 4;
   std::vector<Placed> tensors = layers(4, members);
   const std::size_t room = pack(tensors, members, 0);
-  for (const Verify verify : {Verify::none, Verify::digest}) {
+  for (const Verify verify : {Verify::generation, Verify::digest}) {
     for (const ByteCount staging : {ByteCount{96} << 10, ByteCount{1} << 20}) {
       const auto port = free_port();
       on_members(members, [&](int rank) {
@@ -197,7 +198,7 @@ BOOST_AUTO_TEST_CASE(bytes_go_in_rounds_where_that_is_forced) {
             exchange_in_place(session, tensors, room, members, rank % 2 == 0, with(staging, verify));
         require(outcome.good, "every byte is as expected");
         check_collective(outcome.report);
-        require(verify == Verify::none || outcome.report.digest_seconds > 0, "digests cost what they cost");
+        require(verify == Verify::generation || outcome.report.digest_seconds > 0, "digests cost what they cost");
         session.close(10s);
       });
     }
@@ -237,7 +238,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_leaves_before_the_rounds_ends_them_for_all_in
   on_members(3, [&](int rank) {
     Session session = Session::join(member(rank, 3, port), tight());
     ExchangeOptions options = with(1 << 20);
-    options.deadline = 3s;
+    options.timeout = 3s;
     session.gather("all here", {}, 10s);
     if (rank == 2) return;  // does not take part
     const auto began = std::chrono::steady_clock::now();
@@ -614,7 +615,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_does_not_come_ends_the_exchange_at_the_deadli
       return;
     }
     ExchangeOptions options = with(64 << 10);
-    options.deadline = 300ms;
+    options.timeout = 300ms;
     const Error error = failure_of([&] { session.exchange(Catalog(Rank{0}, 2), Catalog(Rank{0}, 2), options); });
     over = true;
     require(error.code() == ErrorCode::timed_out, error.what());
@@ -635,7 +636,7 @@ BOOST_AUTO_TEST_CASE(a_deadline_that_passes_on_one_member_is_the_reason_on_all) 
     Catalog wanted(Rank{1 - rank}, 2);
     target.add_to(wanted);
     ExchangeOptions options = with(64 << 10);
-    if (rank == 0) options.deadline = 2s;
+    if (rank == 0) options.timeout = 2s;
     if (rank == 1) options.ingress_bytes_per_second = source.size_bytes() / 600;
     const Error error = failure_of([&] { session.exchange(held, wanted, options); });
     require(error.code() == ErrorCode::timed_out, error.what());
@@ -664,7 +665,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_stops_ends_what_others_are_reading_from_each_
       target.add_to(wanted);
     }
     ExchangeOptions options = with(64 << 10);
-    options.deadline = patience;
+    options.timeout = patience;
     options.ingress_bytes_per_second = source.size_bytes() / 600;
     const auto began = std::chrono::steady_clock::now();
     std::atomic<bool> moving = rank == 2;
@@ -761,7 +762,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_skipped_an_exchange_takes_part_in_the_next) {
     Session session = Session::join(member(rank, members, port), tight());
     if (rank != 1) {
       ExchangeOptions options = with(64 << 10);
-      options.deadline = 200ms;
+      options.timeout = 200ms;
       const Error error =
           failure_of([&] { session.exchange(Catalog(Rank{rank}, members), Catalog(Rank{rank}, members), options); });
       require(error.code() == ErrorCode::timed_out, error.what());
@@ -787,7 +788,7 @@ BOOST_AUTO_TEST_CASE(a_restore_still_refuses_what_an_exchange_allows_until_the_p
   session.exchange(held, held);
   BOOST_TEST(source.wrong(1) == 0U);
   RestoreOptions soon;
-  soon.deadline = 50ms;
+  soon.timeout = 50ms;
   Restore restore = session.restore(held, soon);  // the memory is the caller's; only a source is missing
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::timed_out));
 }
@@ -830,7 +831,7 @@ BOOST_AUTO_TEST_CASE(random_placements_in_random_memory_are_right_to_the_last_by
         room = std::max(room, at);
       }
     }
-    const ExchangeOptions options = with(64 + below(6000), below(2) == 0 ? Verify::none : Verify::digest);
+    const ExchangeOptions options = with(64 + below(6000), below(2) == 0 ? Verify::generation : Verify::digest);
     const bool in_arena = below(2) == 0;
     const auto port = free_port();
     std::atomic<int> no_room = 0;

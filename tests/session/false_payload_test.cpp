@@ -156,10 +156,10 @@ struct Job {
   void do_instead_of_digests(std::function<void(Connection&)> act) {
     source->loop().call([&] { instead_of_digests = std::move(act); });
   }
-  void restore(Verify verify, Duration deadline) {
+  void restore(Verify verify, Duration timeout) {
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
-    RestoreOptions options = within(deadline);
+    RestoreOptions options = within(timeout);
     options.verify = verify;
     options.method = method;
     reader.restore(catalog, options).wait();
@@ -234,7 +234,7 @@ void check_lie(const Lie& lie, Verify verify, bool on_device = false) {
 BOOST_DATA_TEST_CASE(the_truth_is_believed, boost::unit_test::data::make({0, 1}), digests) {
   const Deadline deadline(120s);
   Job job;
-  job.check_truth_is_believed(digests == 1 ? Verify::digest : Verify::none);
+  job.check_truth_is_believed(digests == 1 ? Verify::digest : Verify::generation);
 }
 
 BOOST_AUTO_TEST_CASE(device_memory_is_digested_too) {
@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(device_memory_is_digested_too) {
 }
 
 BOOST_DATA_TEST_CASE(other_bytes_than_asked_for_end_the_restore, boost::unit_test::data::make(lies), lie) {
-  check_lie(lie, Verify::none);
+  check_lie(lie, Verify::generation);
 }
 
 BOOST_DATA_TEST_CASE(other_bytes_than_digested_end_the_restore, boost::unit_test::data::make(digested_lies), lie) {
@@ -281,10 +281,10 @@ BOOST_AUTO_TEST_CASE(an_answer_that_comes_twice_counts_once) {
   const Deadline deadline(120s);
   Job job;
   job.lie([](Payload& payload) { payload.times = 2; });
-  job.restore(Verify::none, 20s);
+  job.restore(Verify::generation, 20s);
   BOOST_TEST(job.wanted.wrong(1) == 0U);
   BOOST_TEST(job.destination.nothing_beside_is_written());
-  job.check_truth_is_believed(Verify::none);
+  job.check_truth_is_believed(Verify::generation);
 }
 
 BOOST_AUTO_TEST_CASE(digests_after_the_move_that_are_wrong_or_too_few_or_too_many_end_the_restore) {

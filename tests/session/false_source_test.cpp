@@ -51,7 +51,7 @@ struct Job {
     held.add_to(catalog);
     source = std::make_unique<FalseSource>(port, catalog);
   }
-  void restore(Duration deadline = 20s) { restore(within(deadline)); }
+  void restore(Duration timeout = 20s) { restore(within(timeout)); }
   void restore_by(Method method) {
     RestoreOptions options = within(patience);
     options.method = method;

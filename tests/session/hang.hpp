@@ -17,12 +17,13 @@
 #include "support/child.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
+#include "support/sanitizer.hpp"
 
 // Shared by tests with another process and that process.
 namespace shardwire::test {
 
-/// Long enough to be stopped in the middle.
-inline const std::size_t tensor_bytes = on_slow_machine() ? 32u << 20 : 64u << 20;
+/// Long enough to be stopped in the middle. The thread sanitizer keeps a record of every byte.
+inline const std::size_t tensor_bytes = on_slow_machine() || with_thread_sanitizer ? 32u << 20 : 64u << 20;
 inline constexpr ByteCount enough_bytes = 8u << 20;
 inline constexpr std::string_view all_is_bound = "restore of '";  // a reader logs this before it moves the first byte
 
@@ -107,13 +108,13 @@ struct SmallTensor {
   TestShard shard{{{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}}, Layout::replicated(), Rank{0}};
 };
 
-inline RestoreOptions by(std::optional<Method> method, Duration deadline) {
-  RestoreOptions options = within(deadline);
+inline RestoreOptions by(std::optional<Method> method, Duration timeout) {
+  RestoreOptions options = within(timeout);
   options.method = method;
   return options;
 }
-inline RestoreOptions zcopy(Duration deadline) {
-  return by(Method::zcopy, deadline);
+inline RestoreOptions zcopy(Duration timeout) {
+  return by(Method::zcopy, timeout);
 }
 
 }  // namespace shardwire::test

@@ -36,10 +36,10 @@ void await_stop(const Child& child) {
 }
 
 // A restore whose source is stopped after some bytes moved. The source publishes only after the callback is set.
-Restore restore_from_stopped(Session& session, Tensor& tensor, const Child& child, Duration deadline,
+Restore restore_from_stopped(Session& session, Tensor& tensor, const Child& child, Duration timeout,
                              ByteCount stop_after) {
-  RestoreOptions options = zcopy(deadline);
-  options.ingress_bytes_per_second = 64 << 20;  // a busy machine may look at its progress late
+  RestoreOptions options = zcopy(timeout);
+  options.ingress_bytes_per_second = tensor_bytes;  // a busy machine may look at its progress late
   Restore restore = session.restore(tensor.catalog(), options);
   const auto looked = std::make_shared<std::atomic<bool>>(false);  // owners: this call and the callback
   restore.on_progress(
@@ -228,7 +228,7 @@ BOOST_AUTO_TEST_CASE(a_slow_reader_holds_no_publication_beyond_the_timeout_and_g
     Publication publication = source.publish(tensor->catalog());
     Tensor wanted;
     RestoreOptions options = within(patience);
-    options.ingress_bytes_per_second = 50 << 20;
+    options.ingress_bytes_per_second = tensor_bytes / 4 * 3;
     Restore restore = reader.restore(wanted.catalog(), options);
     BlockedInMove{restore};
     std::promise<void> retired;

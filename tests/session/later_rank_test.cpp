@@ -65,8 +65,8 @@ struct Job {
     wanted.fill(4711);
     wanted.add_to(catalog);
   }
-  Restore begin(Method method, Duration deadline) {
-    RestoreOptions options = by(method, deadline);
+  Restore begin(Method method, Duration timeout) {
+    RestoreOptions options = by(method, timeout);
     options.discovery_grace = 10ms;
     return reader->restore(catalog, options);
   }
@@ -75,9 +75,9 @@ struct Job {
   }
   void require_complete(const RestoreReport& report) {
     BOOST_TEST(wanted.wrong(1) == 0U);
-    BOOST_TEST(report.needed == 64U * 16U * 4U);
-    BOOST_TEST(report.again == 0U);
-    BOOST_TEST(report.moved + report.local == report.needed + report.extra);
+    BOOST_TEST(report.needed_bytes == 64U * 16U * 4U);
+    BOOST_TEST(report.resent_bytes == 0U);
+    BOOST_TEST(report.moved_bytes + report.local_bytes == report.needed_bytes + report.overread_bytes);
   }
 
   std::uint16_t port = free_port();

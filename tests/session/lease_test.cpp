@@ -53,7 +53,7 @@ struct Pair {
     Catalog target(Rank{0}, 1);
     wanted.add_to(target);
     RestoreOptions options;
-    options.deadline = patience;
+    options.timeout = patience;
     options.ingress_bytes_per_second = bytes_per_second;
     return reader->restore(target, options);
   }
@@ -106,8 +106,9 @@ BOOST_AUTO_TEST_CASE(retire_times_out_by_name_and_the_reader_commits_the_next_ge
   restore.wait();
   BOOST_TEST(pair.wanted.wrong(2) == 0U);
   const RestoreReport& report = restore.report();
-  BOOST_TEST(report.again > 0U);
-  BOOST_TEST(report.moved + report.local == report.needed + report.extra + report.again);
+  BOOST_TEST(report.resent_bytes > 0U);
+  BOOST_TEST(report.moved_bytes + report.local_bytes ==
+             report.needed_bytes + report.overread_bytes + report.resent_bytes);
 }
 
 boost::test_tools::assertion_result memory_may_change_while_it_is_read(boost::unit_test::test_unit_id) {
@@ -276,7 +277,7 @@ BOOST_AUTO_TEST_CASE(a_deadline_in_the_middle_of_the_move_names_the_slow_source)
   Catalog target(Rank{0}, 1);
   pair.wanted.add_to(target);
   RestoreOptions options;
-  options.deadline = 300ms;
+  options.timeout = 300ms;
   options.ingress_bytes_per_second = Pair::bytes / 4;
   Restore restore = pair.reader->restore(target, options);
   BOOST_TEST((code_of(restore) == ErrorCode::timed_out));
@@ -297,7 +298,7 @@ BOOST_AUTO_TEST_CASE(progress_without_an_interval_is_reported_at_every_change_an
   Catalog target(Rank{0}, 1);
   pair.wanted.add_to(target);
   RestoreOptions options;
-  options.deadline = 1s;
+  options.timeout = 1s;
   options.ingress_bytes_per_second = Pair::bytes / 300;
   struct Seen {
     std::string stage;
@@ -354,7 +355,7 @@ BOOST_AUTO_TEST_CASE(the_rate_holds_remote_ingress) {
   Pair pair;
   Restore restore = pair.start();
   restore.wait();
-  BOOST_TEST(restore.report().moved == Pair::bytes);
+  BOOST_TEST(restore.report().moved_bytes == Pair::bytes);
   BOOST_TEST(restore.report().seconds.move > 0.5);  // the limit gives one second; the test fails above twice the rate
 }
 

@@ -3,6 +3,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <latch>
 #include <memory>
@@ -238,6 +239,7 @@ BOOST_AUTO_TEST_CASE(a_gather_that_times_out_names_who_did_not_come) {
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
   BOOST_TEST(says(error, "member 1 did not come to 'all'"));
+  BOOST_TEST(error.report() == nullptr);
 }
 
 BOOST_AUTO_TEST_CASE(a_gather_with_a_value_for_more_or_fewer_members_is_refused) {
@@ -301,6 +303,55 @@ BOOST_AUTO_TEST_CASE(a_gather_ends_with_the_rendezvous) {
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
   BOOST_TEST((failure_of([&] { job.reader.gather("more", {}, patience); }).code() == ErrorCode::peer_lost));
+}
+
+// --- barriers ---
+
+namespace {
+
+void meet(Job& job, int times = 1) {
+  const std::vector<Session*> all{&*job.host, &*job.source, &job.reader};
+  std::atomic<int> calls = 0;
+  on_members(members, [&](int rank) {
+    for (int met = 1; met <= times; ++met) {
+      ++calls;
+      all[static_cast<std::size_t>(rank)]->barrier(patience);
+      require(calls >= met * members, "all have called it as often as this one");
+    }
+  });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_barrier_holds_each_time_until_all_have_come) {
+  Job job;
+  meet(job, 50);
+}
+
+BOOST_AUTO_TEST_CASE(who_has_given_a_barrier_up_has_not_come) {
+  Job job;
+  const Error error = failure_of([&] { job.source->barrier(10ms); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST((error.ranks() == std::vector{Rank{0}, Rank{2}}));
+  BOOST_TEST(says(error, "members 0, 2 did not come to 'shardwire.barrier'"));
+  on_members(2, [&](int which) {
+    Session& session = which == 0 ? *job.host : job.reader;
+    require(failure_of([&] { session.barrier(300ms); }).code() == ErrorCode::timed_out, "it waits for member 1");
+  });
+  meet(job);
+}
+
+BOOST_AUTO_TEST_CASE(a_barrier_names_a_lost_member_and_its_replacement_comes_anew) {
+  Job job;
+  meet(job, 2);
+  job.source.reset();  // without leaving
+  on_members(2, [&](int which) {
+    const Error error = failure_of([&] { (which == 0 ? *job.host : job.reader).barrier(patience); });
+    require(error.code() == ErrorCode::peer_lost, error.what());
+    require(error.ranks() == std::vector{Rank{1}}, error.what());
+  });
+  job.source = replacement_of(1, job.port);
+  meet(job, 2);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

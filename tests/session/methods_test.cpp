@@ -49,7 +49,7 @@ struct Case {
   std::vector<ByteCount> from_bytes;  // size of each member's buffer
   std::vector<ByteCount> to_bytes;
   bool arena_target = false;
-  Verify verify = Verify::none;
+  Verify verify = Verify::generation;
   ByteCount staging = 0;
   ByteCount wanted_elements = 0;
 };
@@ -138,7 +138,7 @@ Case random_case(Random& random) {
   result.to_bytes.assign(members, 0);
   const int memory = pick(random, 0, 2);  // in arenas, in ordinary memory, some in each
   result.arena_target = pick(random, 0, 1) == 0;
-  result.verify = pick(random, 0, 1) == 0 ? Verify::none : Verify::digest;
+  result.verify = pick(random, 0, 1) == 0 ? Verify::generation : Verify::digest;
   const int tensors = pick(random, 1, 4);
   while (static_cast<int>(result.tensors.size()) < tensors) {
     Tensor tensor;
@@ -212,24 +212,26 @@ void check_methods(const RestoreReport& report, std::optional<Method> method) {
   ByteCount all = 0;
   report.methods.each([&](Method, const MethodReport& row) { all += row.bytes; });
   const auto by = [&](Method one) { return report.methods[one].bytes; };
-  require(report.moved + report.local == report.needed + report.extra, "what came is what was needed, and the gaps");
-  require(report.again == 0, "nothing came twice");
-  require(all == report.moved + report.local, "the methods add up");
-  require(by(Method::local) == report.local, "the local method is what is local");
-  require(report.extra <= report.needed, "gaps no more than double what comes");
-  require(report.extra == 0 || by(Method::sieved_read) > report.extra, "only reading across gaps brings them along");
-  require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
+  require(report.moved_bytes + report.local_bytes == report.needed_bytes + report.overread_bytes,
+          "what came is what was needed, and the gaps");
+  require(report.resent_bytes == 0, "nothing came twice");
+  require(all == report.moved_bytes + report.local_bytes, "the methods add up");
+  require(by(Method::local) == report.local_bytes, "the local method is what is local");
+  require(report.overread_bytes <= report.needed_bytes, "gaps no more than double what comes");
+  require(report.overread_bytes == 0 || by(Method::sieved_read) > report.overread_bytes,
+          "only reading across gaps brings them along");
+  require(report.staging_peak_bytes <= report.staging_budget_bytes, "staging stayed within its budget");
   if (!method) return;
   switch (*method) {
-    case Method::local: require(report.moved == 0, "local"); break;
+    case Method::local: require(report.moved_bytes == 0, "local"); break;
     case Method::sieved_read:
-      require(by(Method::sieved_read) + by(Method::read) == report.moved, "sieved_read, or read");
+      require(by(Method::sieved_read) + by(Method::read) == report.moved_bytes, "sieved_read, or read");
       break;
     case Method::mapped:
     case Method::read:
     case Method::zcopy:
     case Method::packed:
-    case Method::collective: require(by(*method) == report.moved, std::string(to_string(*method))); break;
+    case Method::collective: require(by(*method) == report.moved_bytes, std::string(to_string(*method))); break;
   }
 }
 
@@ -256,7 +258,7 @@ void restore_by(Session& session, const Case& one, int rank, const std::string& 
   std::vector<std::byte> expected(size, guard);
   for (std::size_t i = 0; i < one.tensors.size(); ++i) store(one, rank, false, i, expected.data());
   RestoreOptions options = within(patience);
-  options.from = name;
+  options.name = name;
   options.staging_bytes = one.staging;
   options.verify = one.verify;
   options.method = method;
@@ -278,10 +280,10 @@ void restore_by(Session& session, const Case& one, int rank, const std::string& 
       restore.wait();
       const RestoreReport& report = restore.report();
       check_methods(report, method);
-      require(report.moved - report.extra == remote_bytes(one, rank, false),
+      require(report.moved_bytes - report.overread_bytes == remote_bytes(one, rank, false),
               "only what is not held here comes from others");
       used.sieved_read += report.methods[Method::sieved_read].bytes;
-      if (method) used.by_method[static_cast<std::size_t>(*method)] += report.moved;
+      if (method) used.by_method[static_cast<std::size_t>(*method)] += report.moved_bytes;
     }
     const auto wrong = std::mismatch(expected.begin(), expected.end(), memory);
     if (wrong.first != expected.end()) {

@@ -63,8 +63,8 @@ class Job {
   std::optional<Catalog> catalog_;
 };
 
-RestoreOptions newest(Duration deadline, Duration grace = 50ms) {
-  RestoreOptions options = within(deadline);
+RestoreOptions newest(Duration timeout, Duration grace = 50ms) {
+  RestoreOptions options = within(timeout);
   options.discovery_grace = grace;
   options.step_rule = StepRule::newest_complete;
   return options;

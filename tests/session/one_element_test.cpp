@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(a_target_rank_whose_shard_is_empty_is_not_written_to) {
              restore.wait();
              require(get[rank] == (rank == 0 ? 2.5F : -1.0F), "only rank 0 was written to");
              require(restore.has_value(scale.key) == (rank == 0), "only rank 0 has a value");
-             require(restore.report().needed == 0, "no bytes were counted");
+             require(restore.report().needed_bytes == 0, "no bytes were counted");
            }});
 }
 

@@ -63,7 +63,7 @@ class Hanging {
     Catalog wanted(Rank{0}, 1);
     shard_.add_to(wanted);
     RestoreOptions options = within(patience);
-    options.from = "what nobody publishes";
+    options.name = "what nobody publishes";
     restore_ = session.restore(wanted, options);
     restore_.on_progress(
         [this](const Progress&) {
@@ -150,7 +150,8 @@ BOOST_AUTO_TEST_CASE(they_take_no_bytes_and_no_lease_and_leave_restores_as_they_
     BOOST_TEST(found >= 1U);
     restore.wait();
     BOOST_TEST(wanted.wrong(1) == 0U);
-    BOOST_TEST(restore.report().moved + restore.report().local == restore.report().needed + restore.report().extra);
+    BOOST_TEST(restore.report().moved_bytes + restore.report().local_bytes ==
+               restore.report().needed_bytes + restore.report().overread_bytes);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/uv_loop.hpp"
 #include "session/stranger.hpp"
 #include "support/deadline.hpp"
+#include "support/descriptor_limit.hpp"
 #include "support/job.hpp"
 #include "support/resident_bytes.hpp"
 #include "support/sanitizer.hpp"

@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_o
     const bool old_bytes = tensor.is_filled(static_cast<std::uint8_t>(round));
     const bool new_bytes = tensor.is_filled(static_cast<std::uint8_t>(round + 1));
     BOOST_TEST((old_bytes || new_bytes));
-    again += restore.report().again;
+    again += restore.report().resent_bytes;
     BOOST_TEST_MESSAGE("round " << round << ": " << (old_bytes ? "all was read before" : "planned anew"));
     read_frame(child.socket());
   }

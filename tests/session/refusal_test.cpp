@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(every_element_without_a_holder_is_named_before_any_byte_mov
   BOOST_REQUIRE_EQUAL(error.gaps().size(), 2U);
   BOOST_TEST((error.gaps()[0] == Gap{"w", "exp_avg", Box{{8, 0}, {4, 4}}, Rank{0}}));
   BOOST_TEST((error.gaps()[1] == Gap{"absent", "exp_avg", Box{{0}, {6}}, Rank{0}}));
-  BOOST_TEST(restore.report().moved + restore.report().local == 0U);
+  BOOST_TEST(restore.report().moved_bytes + restore.report().local_bytes == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(another_dtype_or_shape_is_an_error_that_names_both_and_never_a_cast) {
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_wants_nothing_finishes_at_once) {
   Alone alone;
   Restore restore = alone.session.restore(Catalog(Rank{0}, 1), within(patience));
   restore.wait();
-  BOOST_TEST(restore.report().needed == 0U);
+  BOOST_TEST(restore.report().needed_bytes == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_cancelled_restore_throws_cancelled) {
@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(one_element_tensors_travel_by_value) {
     Restore restore = session.restore(target, within(patience));
     restore.wait();
     require(get == 2.5F, "the value arrived");
-    require(restore.report().needed == 0, "no bytes were counted");
+    require(restore.report().needed_bytes == 0, "no bytes were counted");
     session.gather("done", {}, patience);
   });
 }

@@ -45,7 +45,7 @@ struct Pair {
     publication.retire(10s);
     // More than once, if the roster still named the publication before this one.
     return wanted.wrong(1) == 0 &&
-           report.methods[Method::read].bytes + report.methods[Method::mapped].bytes >= report.needed &&
+           report.methods[Method::read].bytes + report.methods[Method::mapped].bytes >= report.needed_bytes &&
            report.methods[Method::zcopy].bytes + report.methods[Method::packed].bytes == 0;
   }
 };
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(registered_memory_is_read_in_place_where_a_fabric_can) {
   const RestoreReport report = pair.restore();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
   const ByteCount in_place = report.methods[Method::read].bytes + report.methods[Method::mapped].bytes;
-  BOOST_TEST(in_place == (reads_ordinary_memory() || reads_arenas() ? report.needed : 0));
+  BOOST_TEST(in_place == (reads_ordinary_memory() || reads_arenas() ? report.needed_bytes : 0));
   BOOST_TEST(pair.source.usage().registered_bytes >= pair.held.size_bytes());
   publication.retire(10s);
 }
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(what_was_published_from_a_registration_that_is_gone_is_sent
   BOOST_TEST(report.methods[Method::read].bytes + report.methods[Method::sieved_read].bytes +
                  report.methods[Method::mapped].bytes ==
              0U);
-  BOOST_TEST(report.methods[Method::zcopy].bytes + report.methods[Method::packed].bytes == report.needed);
+  BOOST_TEST(report.methods[Method::zcopy].bytes + report.methods[Method::packed].bytes == report.needed_bytes);
   publication.retire(10s);
 }
 

@@ -293,7 +293,7 @@ struct Payload {
     untouched.assign(wanted.data(), wanted.data() + wanted.size_bytes());
   }
 
-  void restore(Verify verify = Verify::none) {
+  void restore(Verify verify = Verify::generation) {
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
     RestoreOptions options = within(60s);

@@ -72,12 +72,14 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   require(restore.value({"", "step"}) == Value(std::int64_t{7}), "the step travelled");
   require(restore.value({"", "scheduler"}) == scheduler, "the map travelled, a tuple in it as a tuple");
   const RestoreReport& report = restore.report();
-  require(report.moved + report.local == report.needed + report.extra, "every byte moved once");
+  require(report.moved_bytes + report.local_bytes == report.needed_bytes + report.overread_bytes,
+          "every byte moved once");
   const bool direct = reads_arenas() && (arenas || snapshot == Snapshot::copy);
-  require(report.methods[Method::mapped].bytes == (direct && maps_arenas() ? report.moved : 0), "arenas were mapped");
+  require(report.methods[Method::mapped].bytes == (direct && maps_arenas() ? report.moved_bytes : 0),
+          "arenas were mapped");
   const ByteCount sent = report.methods[Method::packed].bytes + report.methods[Method::zcopy].bytes;
-  require(sent == (direct || reads_ordinary_memory() ? 0 : report.moved), "other memory was read, or sent");
-  require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
+  require(sent == (direct || reads_ordinary_memory() ? 0 : report.moved_bytes), "other memory was read, or sent");
+  require(report.staging_peak_bytes <= report.staging_budget_bytes, "staging stayed within its budget");
   const StageSeconds& s = report.seconds;
   const double sum = s.join + s.plan + s.bind + s.move + s.verify + s.commit;
   require(std::abs(sum - s.wall) <= 0.02 * s.wall, "the stages sum to the wall time");
@@ -90,17 +92,17 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
 
 BOOST_AUTO_TEST_CASE(members_pull_what_they_lack_from_arenas) {
   const auto port = free_port();
-  on_members(4, [&](int rank) { member_restores(rank, 4, port, true, Snapshot::none, Verify::none); });
+  on_members(4, [&](int rank) { member_restores(rank, 4, port, true, Snapshot::none, Verify::generation); });
 }
 
 BOOST_AUTO_TEST_CASE(ordinary_memory_is_read_or_goes_through_small_slots) {
   const auto port = free_port();
-  on_members(4, [&](int rank) { member_restores(rank, 4, port, false, Snapshot::none, Verify::none); });
+  on_members(4, [&](int rank) { member_restores(rank, 4, port, false, Snapshot::none, Verify::generation); });
 }
 
 BOOST_AUTO_TEST_CASE(a_snapshot_keeps_the_published_bytes_while_training_goes_on) {
   const auto port = free_port();
-  on_members(4, [&](int rank) { member_restores(rank, 4, port, false, Snapshot::copy, Verify::none); });
+  on_members(4, [&](int rank) { member_restores(rank, 4, port, false, Snapshot::copy, Verify::generation); });
 }
 
 BOOST_AUTO_TEST_CASE(a_new_arena_is_not_taken_for_one_that_is_gone) {

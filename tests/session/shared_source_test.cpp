@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(who_gives_up_a_source_that_hangs_takes_nothing_from_another
     ::kill(child.pid(), SIGCONT);
     patient.restore->wait();
     BOOST_TEST(patient.tensor.is_filled());
-    BOOST_TEST(patient.restore->report().again == 0U);
+    BOOST_TEST(patient.restore->report().resent_bytes == 0U);
   }
   if (over("libfabric")) BOOST_TEST(connected_again);
   write_frame(child.socket(), {});
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(both_get_what_takes_the_place_of_memory_that_is_taken_back)
       restore->restore->wait();
       const bool all_was_read_before = restore->tensor.is_filled(static_cast<std::uint8_t>(round));
       BOOST_TEST((all_was_read_before || restore->tensor.is_filled(static_cast<std::uint8_t>(round + 1))));
-      moved_again += restore->restore->report().again;
+      moved_again += restore->restore->report().resent_bytes;
     }
   }
   BOOST_TEST(moved_again != 0U);

@@ -114,8 +114,8 @@ BOOST_AUTO_TEST_CASE(what_waits_for_it_comes_from_another_holder) {
   const RestoreReport report = job.restore_while_slow({2}, noticing());
   BOOST_TEST(job.says("source rank 1 is slow: "));
   BOOST_TEST(report.lost.empty());
-  BOOST_TEST(report.again == 0U);
-  BOOST_TEST(report.moved == job.bytes);
+  BOOST_TEST(report.resent_bytes == 0U);
+  BOOST_TEST(report.moved_bytes == job.bytes);
   BOOST_TEST(bytes_from(report, Rank{0}) > bytes_from(report, Rank{1}));
 }
 
@@ -123,8 +123,8 @@ BOOST_AUTO_TEST_CASE(nothing_is_taken_from_it_if_every_holder_is_slow) {
   Job job(small);
   const RestoreReport report = job.restore_while_slow({1, 2}, noticing());
   BOOST_TEST(report.lost.empty());
-  BOOST_TEST(report.again == 0U);
-  BOOST_TEST(report.moved == job.bytes);
+  BOOST_TEST(report.resent_bytes == 0U);
+  BOOST_TEST(report.moved_bytes == job.bytes);
 }
 
 BOOST_AUTO_TEST_CASE(a_tensor_that_comes_from_one_holder_stays_with_it) {

@@ -18,7 +18,7 @@ constexpr int members = 4;
 
 RestoreOptions checked() {
   RestoreOptions options;
-  options.deadline = 30s;
+  options.timeout = 30s;
   options.discovery_grace = 100ms;
   options.verify = Verify::digest;
   return options;
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_shared_parameter_is_moved_once_under_either_name) {
       Restore restore = session.restore(target, checked());
       restore.wait();
       require(wanted.wrong(1) == 0, "the parameter arrived");
-      require(restore.report().needed == wanted.size_bytes(), "once");
+      require(restore.report().needed_bytes == wanted.size_bytes(), "once");
       require(restore.value({"head", "step"}) == Value(std::int64_t{3}), "and its step");
       session.gather("done", {}, patience);
       publication.retire(10s);

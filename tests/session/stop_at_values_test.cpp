@@ -48,8 +48,8 @@ struct Pair {
   void publish_again(std::int64_t value, std::uint64_t seed) {
     publication.update(held(value, seed), 1, Snapshot::copy, patience);
   }
-  Restore restore(Duration deadline = patience) {
-    RestoreOptions options = within(deadline);
+  Restore restore(Duration timeout = patience) {
+    RestoreOptions options = within(timeout);
     options.stop_at_values = true;
     return sessions[1].restore(target, options);
   }

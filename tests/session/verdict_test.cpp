@@ -65,8 +65,8 @@ struct Target {
   }
 };
 
-RestoreOptions at_step(std::int64_t step, Duration deadline) {
-  RestoreOptions options = within(deadline);
+RestoreOptions at_step(std::int64_t step, Duration timeout) {
+  RestoreOptions options = within(timeout);
   options.step = step;
   return options;
 }
@@ -156,8 +156,8 @@ BOOST_AUTO_TEST_CASE(what_is_not_published_yet_is_a_time_out_that_names_the_rank
   Halves job;
   job.first.publish(1, 1);
   Target target;
-  const auto restore = [&](Duration deadline) {
-    RestoreOptions options = within(deadline);
+  const auto restore = [&](Duration timeout) {
+    RestoreOptions options = within(timeout);
     options.discovery_grace = 100ms;
     job.reader.restore(target.catalog, options).wait();
   };
@@ -255,7 +255,8 @@ BOOST_AUTO_TEST_CASE(a_restore_that_meets_a_withdrawn_generation_plans_again) {
   BOOST_TEST(job.target.wanted.wrong(2) == 0U);
   BOOST_TEST(rows.wrong(2) == 0U);
   const RestoreReport& report = restore.report();
-  BOOST_TEST(report.moved + report.local == report.needed + report.extra + report.again);
+  BOOST_TEST(report.moved_bytes + report.local_bytes ==
+             report.needed_bytes + report.overread_bytes + report.resent_bytes);
 }
 
 BOOST_AUTO_TEST_CASE(a_shape_that_is_not_published_any_more_is_no_mismatch) {
@@ -288,7 +289,7 @@ BOOST_AUTO_TEST_CASE(a_shape_that_nothing_takes_the_place_of_is_withdrawn_at_the
   Catalog catalog(Rank{0}, 1);
   wanted.add_to(catalog);
   const Error error = failure_by(
-      2s, [&](Duration deadline) { job.reader.restore(catalog, within(deadline)).wait(); },
+      2s, [&](Duration timeout) { job.reader.restore(catalog, within(timeout)).wait(); },
       with_code(ErrorCode::withdrawn));
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((error.code() == ErrorCode::withdrawn));
@@ -330,7 +331,7 @@ BOOST_AUTO_TEST_CASE(a_generation_that_nothing_takes_the_place_of_is_withdrawn_a
   const Blocked hold(job.host);
   job.source.retire();
   const Error error = failure_by(
-      500ms, [&](Duration deadline) { job.reader.restore(job.target.catalog, within(deadline)).wait(); },
+      500ms, [&](Duration timeout) { job.reader.restore(job.target.catalog, within(timeout)).wait(); },
       with_code(ErrorCode::withdrawn));
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((error.code() == ErrorCode::withdrawn));
@@ -347,7 +348,7 @@ BOOST_AUTO_TEST_CASE(a_generation_that_others_cannot_take_the_place_of_is_withdr
   const Blocked hold(job.host);
   job.second.retire();
   const Error error = failure_by(
-      1s, [&](Duration deadline) { job.reader.restore(target.catalog, within(deadline)).wait(); },
+      1s, [&](Duration timeout) { job.reader.restore(target.catalog, within(timeout)).wait(); },
       with_code(ErrorCode::withdrawn));
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((error.code() == ErrorCode::withdrawn));
@@ -374,7 +375,7 @@ BOOST_AUTO_TEST_CASE(another_step_than_the_published_one_is_said_to_be_so) {
   job.second.publish(1, 10);
   Target target;
   const Error later = failure_by(
-      500ms, [&](Duration deadline) { job.reader.restore(target.catalog, at_step(11, deadline)).wait(); },
+      500ms, [&](Duration timeout) { job.reader.restore(target.catalog, at_step(11, timeout)).wait(); },
       [](const Error& error) { return error.ranks().size() == 2; });
   BOOST_TEST((later.code() == ErrorCode::step_mismatch));
   BOOST_TEST(says(later, "'state' is published at step 10 by source ranks 0, 1, step 11 was asked for"));
@@ -409,7 +410,7 @@ BOOST_AUTO_TEST_CASE(a_time_out_names_the_source_that_is_behind_and_no_other) {
   rows.add_to(catalog);
   const Blocked hangs(*job.second.session);
   const Error error = failure_by(
-      1s, [&](Duration deadline) { job.reader.restore(catalog, within(deadline)).wait(); },
+      1s, [&](Duration timeout) { job.reader.restore(catalog, within(timeout)).wait(); },
       [](const Error& one) { return says(one, "waiting for an answer"); });
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((error.code() == ErrorCode::timed_out));
@@ -423,7 +424,7 @@ BOOST_AUTO_TEST_CASE(a_time_out_before_anything_is_published_names_who_could_hav
   wait_until_lost(job.reader, 3);
   Target target;
   const Error nothing = failure_by(
-      200ms, [&](Duration deadline) { job.reader.restore(target.catalog, within(deadline)).wait(); },
+      200ms, [&](Duration timeout) { job.reader.restore(target.catalog, within(timeout)).wait(); },
       [](const Error& error) { return error.ranks().size() == 3; });
   BOOST_TEST((nothing.code() == ErrorCode::timed_out));
   BOOST_TEST((nothing.ranks() == std::vector{Rank{0}, Rank{1}, Rank{2}}));

@@ -54,7 +54,7 @@ Catalog catalog_of(TestShard& shard) {
 
 RestoreOptions patient() {
   RestoreOptions options;
-  options.deadline = ages;
+  options.timeout = ages;
   return options;
 }
 
@@ -171,6 +171,14 @@ BOOST_AUTO_TEST_CASE(a_gather_that_others_do_not_join_is_interrupted) {
   BOOST_CHECK_THROW(pair.reader->gather("alone", {}, ages), Signal);
 }
 
+BOOST_AUTO_TEST_CASE(a_barrier_that_is_interrupted_has_not_been_come_to) {
+  Pair pair;
+  pair.raised = true;
+  BOOST_CHECK_THROW(pair.reader->barrier(ages), Signal);
+  pair.raised = false;
+  BOOST_TEST((failure_of([&] { pair.source->barrier(10ms); }).code() == ErrorCode::timed_out));
+}
+
 BOOST_AUTO_TEST_CASE(a_join_without_a_member_0_is_interrupted) {
   const std::atomic<bool> raised = true;
   BOOST_CHECK_THROW(Session::join(member(1, 2, free_port()), interruptible(raised)), Signal);
@@ -259,7 +267,7 @@ BOOST_AUTO_TEST_CASE(exchanges_run_beside_their_callers) {
       ended.get_future().wait();
       require(exchange.poll() && exchange.wait_for(0s), "it has ended");
       require(swap.wanted.wrong(7) == 0, "every element came");
-      require(exchange.result().report.needed == 4 << 10, "the report is there");
+      require(exchange.result().report.needed_bytes == 4 << 10, "the report is there");
     }
   });
 }

@@ -305,16 +305,16 @@ void Member::restore() {
     destinations_.push_back(destination);
   }
   RestoreOptions options;
-  options.deadline = job_.schedule.deadline;
+  options.timeout = job_.schedule.deadline;
   options.staging_bytes = 16 << 10;
-  options.verify = job_.schedule.verified ? Verify::digest : Verify::none;
+  options.verify = job_.schedule.verified ? Verify::digest : Verify::generation;
   options.method = job_.schedule.method;
   options.discovery_grace = job_.schedule.grace;
   options.notice = job_.schedule.notice;
   options.step_rule = job_.schedule.step_rule;
   destination->has_holders = job_.schedule.has_steady_holders(member_, job_.published);
   destination->resumed = false;
-  const auto call = begin("restore", options.deadline);
+  const auto call = begin("restore", options.timeout);
   destination->running = session_->restore(destination->catalog, options);
   say("restores");
   destination->running->completion().on_done([this, destination, call] { restored(destination, call); });
@@ -399,8 +399,8 @@ void Member::note_ending(const Destination& destination, const Call& call, bool 
   Ending ending{.method = std::move(method),
                 .struck = struck_between(schedule, began, job_.events.now() - Events::start),
                 .completed = completed,
-                .needed = report.needed,
-                .again = report.again};
+                .needed = report.needed_bytes,
+                .again = report.resent_bytes};
   // The times of a resumed restore count from its first call, and a spare may be the holder that was lost.
   for (const LostSource& lost : report.lost) {
     if (destination.resumed || std::ranges::count(schedule.spares, to_int(lost.rank), &Schedule::Spare::rank) > 0)
@@ -510,13 +510,13 @@ std::shared_ptr<Member::Exchanged> Member::make_exchange(int step) {
 void Member::exchange(int number) {
   const auto exchange = make_exchange(100 + number);
   ExchangeOptions options;
-  options.deadline = job_.schedule.deadline;
+  options.timeout = job_.schedule.deadline;
   options.staging_bytes = job_.schedule.exchange->staging_bytes;
-  options.verify = job_.schedule.verified ? Verify::digest : Verify::none;
+  options.verify = job_.schedule.verified ? Verify::digest : Verify::generation;
   // One member that asks for rounds is enough.
   if (job_.schedule.exchange->rounds && member_ % 2 == 0) options.method = Method::collective;
   exchange->running = session_->start_exchange(exchange->held, exchange->wanted, options);
-  const auto call = begin("exchange", options.deadline);
+  const auto call = begin("exchange", options.timeout);
   exchanges_.push_back(exchange);
   say(fmt::format("exchanges number {}", number));
   exchange->running->completion().on_done([this, exchange, call, number] {

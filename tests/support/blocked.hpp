@@ -21,7 +21,7 @@ class Blocked {
     Catalog wanted(Rank{0}, 1);
     wanted.add({{"never", "published"}, DType::u8, {2}}, Layout::replicated(), View{.data = memory_.data()});
     RestoreOptions options = within(std::chrono::minutes(10));
-    options.from = "never published";
+    options.name = "never published";
     restore_ = session.restore(wanted, options);
     restore_.on_progress(
         [state = state_](const Progress&) {

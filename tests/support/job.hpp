@@ -70,9 +70,9 @@ inline SessionOptions quick() {
   options.encrypt_payload = encrypted_under_test();
   return options;
 }
-inline RestoreOptions within(Duration deadline) {
+inline RestoreOptions within(Duration timeout) {
   RestoreOptions options;
-  options.deadline = deadline;
+  options.timeout = timeout;
   options.discovery_grace = std::chrono::milliseconds(50);
   return options;
 }
@@ -83,8 +83,8 @@ inline SessionOptions tight() {
   options.staging_bytes = 64 << 10;
   return options;
 }
-inline RestoreOptions tight_within(Duration deadline) {
-  RestoreOptions options = within(deadline);
+inline RestoreOptions tight_within(Duration timeout) {
+  RestoreOptions options = within(timeout);
   options.staging_bytes = 64 << 10;
   return options;
 }
@@ -100,14 +100,14 @@ Error failure_of(Call call) {
   throw std::runtime_error("no error was thrown");
 }
 
-/// The error of `call(deadline)`. A busy machine may need longer to come as far as is `reached(error)`, so it is called again with
-/// twice the deadline until it has.
+/// The error of `call(timeout)`. A busy machine may need longer to come as far as is `reached(error)`, so it is called again with
+/// twice the timeout until it has.
 template <typename Call, typename Reached>
-Error failure_by(Duration deadline, Call call, Reached reached) {
+Error failure_by(Duration timeout, Call call, Reached reached) {
   while (true) {
-    const Error error = failure_of([&] { call(deadline); });
-    if (reached(error) || deadline > patience / 4) return error;
-    deadline *= 2;
+    const Error error = failure_of([&] { call(timeout); });
+    if (reached(error) || timeout > patience / 4) return error;
+    timeout *= 2;
   }
 }
 inline auto with_code(ErrorCode code) {

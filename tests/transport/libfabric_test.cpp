@@ -8,8 +8,8 @@
 
 #include "conformance/pair.hpp"
 #include "support/child.hpp"
+#include "support/descriptor_limit.hpp"
 #include "support/forked.hpp"
-#include "support/sanitizer.hpp"
 #include "transport/bytes.hpp"
 
 BOOST_AUTO_TEST_SUITE(libfabric)

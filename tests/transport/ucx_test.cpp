@@ -16,9 +16,9 @@
 
 #include "conformance/pair.hpp"
 #include "support/child.hpp"
+#include "support/descriptor_limit.hpp"
 #include "support/forked.hpp"
 #include "support/open_descriptors.hpp"
-#include "support/sanitizer.hpp"
 #include "transport/rdma.hpp"
 
 BOOST_AUTO_TEST_SUITE(ucx)

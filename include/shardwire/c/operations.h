@@ -84,12 +84,12 @@ shardwire_code shardwire_restore_values_ready(const shardwire_restore* restore, 
 shardwire_code shardwire_restore_proceed(shardwire_restore* restore, shardwire_error** error);
 /// The restore ends with CANCELLED. Its memory is reusable then; the contents are unspecified.
 shardwire_code shardwire_restore_cancel(shardwire_restore* restore, shardwire_error** error);
-/// Continues a restore that has failed or was cancelled, for at most `deadline_ns` from now; then wait for it as before. What is
+/// Continues a restore that has failed or was cancelled, for at most `timeout_ns` from now; then wait for it as before. What is
 /// in place and proven stays; the rest comes from members that publish the same step and ranks with the same manifest,
 /// which the restore waits for. The caller leaves the destination alone from the end until this call. An on_done callback
 /// has to be set again.
 /// Errors: INVALID_ARGUMENT if the restore runs or has completed, or if the session is closed.
-shardwire_code shardwire_restore_resume(shardwire_restore* restore, int64_t deadline_ns, shardwire_error** error);
+shardwire_code shardwire_restore_resume(shardwire_restore* restore, int64_t timeout_ns, shardwire_error** error);
 shardwire_code shardwire_restore_event_descriptor(shardwire_restore* restore, int* descriptor, shardwire_error** error);
 shardwire_code shardwire_restore_on_done(shardwire_restore* restore, shardwire_done_callback callback, void* context,
                                          shardwire_error** error);

@@ -65,8 +65,8 @@ void shardwire_publish_options_init(shardwire_publish_options* options, size_t s
 
 typedef int32_t shardwire_verify;
 enum {
-  SHARDWIRE_VERIFY_NONE = 0,    ///< the source's step and generation are checked after the read
-  SHARDWIRE_VERIFY_DIGEST = 1,  ///< also compares digests of what was read and of what the source holds afterwards
+  SHARDWIRE_VERIFY_GENERATION = 0,  ///< the source's step and generation are checked after the read
+  SHARDWIRE_VERIFY_DIGEST = 1,      ///< also compares digests of what was read and of what the source holds afterwards
 };
 
 /// A CUDA event of the caller's that a restore records on its device once everything is committed.
@@ -85,10 +85,10 @@ enum {
 typedef struct shardwire_restore_options {
   size_t size;
   uint32_t version;
-  shardwire_verify verify;                 ///< default: none
-  const char* from;                        ///< name of the publications to read; default "state"
+  shardwire_verify verify;                 ///< default: generation
+  const char* name;                        ///< name of the publications to read; default "state"
   int64_t step;                            ///< refuse any other; not given: by `step_rule`
-  int64_t deadline_ns;                     ///< from now; default 60 s
+  int64_t timeout_ns;                      ///< from the call; default 60 s
   uint64_t staging_bytes;                  ///< limit of this restore's own staging; default 256 MiB
   uint64_t ingress_bytes_per_second;       ///< cap of remote bytes into this rank; 0: none
   int64_t discovery_grace_ns;              ///< how long to wait for ranks that have not published; default 2 s
@@ -106,8 +106,8 @@ void shardwire_restore_options_init(shardwire_restore_options* options, size_t s
 typedef struct shardwire_exchange_options {
   size_t size;
   uint32_t version;
-  shardwire_verify verify;            ///< default: none
-  int64_t deadline_ns;                ///< from now; default 60 s
+  shardwire_verify verify;            ///< default: generation
+  int64_t timeout_ns;                 ///< from the call; default 60 s
   uint64_t staging_bytes;             ///< limit of all staging that this member uses at once; default 256 MiB
   uint64_t ingress_bytes_per_second;  ///< cap of remote bytes into this rank; 0: none
   void* communicator;           ///< an idle ncclComm_t of all members with device memory, for NCCL rounds; or NULL

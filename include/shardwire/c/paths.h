@@ -39,9 +39,9 @@ void shardwire_fabric_path_init(shardwire_fabric_path* path, size_t size);
 /// Paths to all publishers of a name, ascending by layout rank, this process included.
 typedef struct shardwire_paths shardwire_paths;
 void shardwire_paths_free(shardwire_paths* paths);
-/// Connects to each publisher of `from` over every fabric that both have open; moves no data. For people and logs.
+/// Connects to each publisher of `name` over every fabric that both have open; moves no data. For people and logs.
 /// Errors: TIMED_OUT if the publishers are not known within the timeout; PEER_LOST if they cannot be determined.
-shardwire_code shardwire_session_paths(shardwire_session* session, const char* from, int64_t timeout_ns,
+shardwire_code shardwire_session_paths(shardwire_session* session, const char* name, int64_t timeout_ns,
                                        shardwire_paths** paths, shardwire_error** error);
 size_t shardwire_paths_peer_count(const shardwire_paths* paths);
 shardwire_code shardwire_paths_peer(const shardwire_paths* paths, size_t peer, shardwire_peer_path* path,

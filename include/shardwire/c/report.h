@@ -15,16 +15,16 @@ typedef struct shardwire_progress {
   uint64_t total_bytes;
 } shardwire_progress;
 
-/// Figures of one restore: moved + local = needed + extra + again. The stages follow one another and sum to
+/// Figures of one restore: moved + local = needed + overread + resent. The stages follow one another and sum to
 /// `wall_seconds`.
 typedef struct shardwire_figures {
   size_t size;
   uint32_t version;
-  uint64_t needed_bytes;  ///< that this rank wanted
-  uint64_t moved_bytes;   ///< payload that crossed between ranks
-  uint64_t local_bytes;   ///< payload copied inside this process
-  uint64_t extra_bytes;   ///< moved beyond what was needed
-  uint64_t again_bytes;   ///< moved again after a fault
+  uint64_t needed_bytes;    ///< that this rank wanted
+  uint64_t moved_bytes;     ///< payload that crossed between ranks
+  uint64_t local_bytes;     ///< payload copied inside this process
+  uint64_t overread_bytes;  ///< moved beyond what was needed
+  uint64_t resent_bytes;    ///< moved again after a fault
   double wall_seconds;
   double join_seconds;  ///< joining the session; 0 after the first restore
   double plan_seconds;  ///< waiting for publications, fetching descriptions, planning
@@ -78,13 +78,16 @@ typedef struct shardwire_lost_source {
   const char* why;  ///< the same for people
   double after_seconds;      ///< from the call of the restore to the decision
   uint64_t boxes_replanned;  ///< planned anew because of the loss; 0 if nothing had to be, or no other source had them
-  uint64_t bytes_moved_again;  ///< of these boxes, bytes that had arrived and were moved a second time
+  uint64_t resent_bytes;     ///< of these boxes, bytes that had arrived and were moved a second time
 } shardwire_lost_source;
 void shardwire_lost_source_init(shardwire_lost_source* source, size_t size);
 
 /// Report of a restore or exchange.
 typedef struct shardwire_report shardwire_report;
 void shardwire_report_free(shardwire_report* report);
+/// Figures of the restore that failed, up to its end; in an exchange, of the step that failed on this member. NULL for other
+/// errors. Valid as long as the error.
+const shardwire_report* shardwire_error_report(const shardwire_error* error);
 shardwire_code shardwire_report_copy(const shardwire_report* report, shardwire_report** copy, shardwire_error** error);
 /// Adds a later restore of the same session: bytes, methods, seconds and peers are summed, and lost sources are
 /// appended.

@@ -74,12 +74,17 @@ shardwire_code shardwire_session_start_exchange(shardwire_session* session, cons
                                                 const shardwire_catalog* wanted,
                                                 const shardwire_exchange_options* options,
                                                 shardwire_exchange** exchange, shardwire_error** error);
-/// Exchanges one small value per member, e.g. to agree that all are done. Each `name` is used once. Blocks until all
-/// members have called. Gives the values of members 0..world_size-1; `values` may be NULL.
-/// Errors: PEER_LOST naming a member that died, TIMED_OUT naming the members that did not call.
+/// Exchanges one small value per member, e.g. to agree on a step. Blocks until all members have called. Gives the values
+/// of members 0..world_size-1; `values` may be NULL. A `name` may be used again once the call has returned on this member.
+/// Errors: PEER_LOST naming a member that died, TIMED_OUT naming the members that did not call; the value of this one
+///         then counts further on.
 shardwire_code shardwire_session_gather(shardwire_session* session, const char* name, const void* value,
                                         size_t value_bytes, int64_t timeout_ns, shardwire_strings** values,
                                         shardwire_error** error);
+/// Returns once all members have called it, as often as this one has.
+/// Errors: TIMED_OUT naming the members that did not come, PEER_LOST naming one that died. This member has then not come:
+///         the next call begins anew.
+shardwire_code shardwire_session_barrier(shardwire_session* session, int64_t timeout_ns, shardwire_error** error);
 
 /// What the members of a job publish under one name at one step.
 typedef struct shardwire_inventory shardwire_inventory;
@@ -99,17 +104,17 @@ const int32_t* shardwire_inventory_absent(const shardwire_inventory* inventory, 
 const int32_t* shardwire_inventory_awaited(const shardwire_inventory* inventory, size_t* count);
 /// Tensors, with layouts, by rank.
 const shardwire_job_layout* shardwire_inventory_held(const shardwire_inventory* inventory);
-/// What members publish under `from` at `step`; with SHARDWIRE_UNSET_STEP at the newest step at which no rank is
+/// What members publish under `name` at `step`; with SHARDWIRE_UNSET_STEP at the newest step at which no rank is
 /// absent, else at the newest. Reads descriptions, no tensors.
 /// Errors: LAYOUT_MISMATCH if publishers declare layouts over different numbers of ranks; TIMED_OUT naming the ranks
 ///         that did not describe themselves.
-shardwire_code shardwire_session_inventory(shardwire_session* session, const char* from, int64_t step,
+shardwire_code shardwire_session_inventory(shardwire_session* session, const char* name, int64_t step,
                                            int64_t timeout_ns, shardwire_inventory** inventory,
                                            shardwire_error** error);
 /// Waits until every rank of the layouts is published at `step`, or the absent ones can appear no more. With
 /// SHARDWIRE_UNSET_STEP until this holds for any step; the newest complete one then counts.
 /// Errors: TIMED_OUT naming the absent ranks; STEP_MISMATCH if all publishers went on to later steps.
-shardwire_code shardwire_session_await_step(shardwire_session* session, const char* from, int64_t step,
+shardwire_code shardwire_session_await_step(shardwire_session* session, const char* name, int64_t step,
                                             int64_t timeout_ns, shardwire_inventory** inventory,
                                             shardwire_error** error);
 

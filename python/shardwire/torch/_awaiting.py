@@ -40,4 +40,4 @@ def reading(session: Session, name: str, inventory: Inventory) -> Iterator[None]
         if not gone:
             raise
         raise Withdrawn(f"ranks {gone} published step {inventory.step} of '{name}' when this restore began, and no longer do",
-                        error.gaps, gone) from error
+                        error.gaps, gone, error.report) from error

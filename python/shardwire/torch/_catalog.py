@@ -165,7 +165,7 @@ class ModelCatalog:
             try:
                 local = one.local(value)
             except Error as error:
-                raise type(error)(f"{fqn}:{name}: {error}", error.gaps, error.ranks) from None
+                raise type(error)(f"{fqn}:{name}: {error}", error.gaps, error.ranks, error.report) from None
             if local is not None:
                 self._add(fqn, name, local, one.parameter.shares_state)
 

@@ -81,8 +81,8 @@ def publish_entries(session: Session, entries: Entries, *, step: int, name: str 
 
 
 @torch.no_grad()
-def restore_entries(session: Session, wanted: Wanted, *, step: int | None = None, name: str = "torch", deadline: Seconds = 60,
-                    verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
+def restore_entries(session: Session, wanted: Wanted, *, step: int | None = None, name: str = "torch", timeout: Seconds = 60,
+                    verify: Verify = "generation", absent: Mapping[str, Absent] | None = None,
                     progress: Callable[[Progress], object] | None = None, ranks: Ranks | None = None, replicas: Replicas = "first",
                     staging_bytes: int = 256 << 20, check: Callable[[Mapping[TensorKey, Any]], None] | None = None
                     ) -> tuple[RestoreResult, dict[TensorKey, Any]]:
@@ -92,7 +92,7 @@ def restore_entries(session: Session, wanted: Wanted, *, step: int | None = None
     values before a byte is written, and raises if they are wrong. `ranks`: as in publish_entries(). Raises LayoutMismatch,
     before a byte is written, if types or shapes differ or parts are missing; else as shardwire.torch.restore_into().
     """
-    until = Deadline(deadline)
+    until = Deadline(timeout)
     ranks = ranks or ranks_of(session)
     inventory = session.await_step(name, step, until.left())
     entries = wanted if isinstance(wanted, Entries) else wanted(inventory)

@@ -36,7 +36,7 @@ def move(session: Session, wanted: Catalog, inventory: Inventory, until: Deadlin
     `check` sees the values before a byte is written, and raises if they are wrong.
     """
     with reading(session, name, inventory):
-        moving = session.restore(wanted, name=name, step=inventory.step, deadline=until.left(), verify=verify, replicas=replicas,
+        moving = session.restore(wanted, name=name, step=inventory.step, timeout=until.left(), verify=verify, replicas=replicas,
                                  stop_at_values=True, discovery_grace=0, staging_bytes=staging_bytes)
         moving.wait_values()
     check(moving)

@@ -89,11 +89,11 @@ class PeerReader(StorageReader):
     ranks may be about to publish, and are waited for. Errors come out of `dcp.load` as its CheckpointException.
     """
 
-    def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, deadline: Seconds = 60,
-                 verify: Verify = "none", ranks: int | Sequence[int] | Ranks | None = None, wait: bool = True) -> None:
+    def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, timeout: Seconds = 60,
+                 verify: Verify = "generation", ranks: int | Sequence[int] | Ranks | None = None, wait: bool = True) -> None:
         self._session, self._name, self._step, self._wait = session, name, step, wait
         self._ranks = ranks_of(session, ranks)
-        self._seconds, self._verify = deadline, verify
+        self._seconds, self._verify = timeout, verify
         self._inventory: Inventory | None = None
         self._failure: Exception | None = None
         self._infos: dict[TensorKey, TensorInfo] = {}
@@ -110,7 +110,7 @@ class PeerReader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         if self._failure is not None and "rank" in kwargs:
-            # dcp asks again for metadata of this rank alone: another deadline would pass.
+            # dcp asks again for metadata of this rank alone: another timeout would pass.
             return _NotFound(self._failure)  # type: ignore[return-value]
         try:
             return self._read_metadata(self._step, Deadline(self._seconds))
@@ -189,7 +189,7 @@ class PeerReader(StorageReader):
         for key in dict.fromkeys(item.storage_index.fqn for item in others):
             wanted.add_value(key, VALUE, agree="any")
         with reading(self._session, self._name, inventory):
-            restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=until.left(),
+            restore = self._session.restore(wanted, name=self._name, step=inventory.step, timeout=until.left(),
                                             verify=self._verify, replicas="first", discovery_grace=0)
             self.report = restore.wait()
         for item in others:

@@ -422,11 +422,11 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | None, name: str, deadline: Seconds, verify: Verify,
+def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | None, name: str, timeout: Seconds, verify: Verify,
             absent: Mapping[str, Absent] | None, progress: Callable[[Progress], object] | None, replicas: Replicas,
             staging_bytes: int) -> RestoreResult:
     """See State.restore()."""
-    until = Deadline(deadline)
+    until = Deadline(timeout)
     model, listed = catalogs.model, catalogs.optimizers
     reshard(model)
     inventory = session.await_step(name, step, until.left())
@@ -448,7 +448,7 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
                 wanted.requested = True
             with reading(session, name, inventory):
                 _require_equal_ties(session, wanted, published, policy, {
-                    "name": name, "step": inventory.step, "deadline": until.left(), "replicas": replicas, "discovery_grace": 0})
+                    "name": name, "step": inventory.step, "timeout": until.left(), "replicas": replicas, "discovery_grace": 0})
             received: list[_Values] = []
 
             def check(moving: Restore) -> None:

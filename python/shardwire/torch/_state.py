@@ -53,8 +53,8 @@ class State:
             latest = self._latest[name] = Latest(session, name, **options)
         return latest.publish(catalog, step, snapshot)
 
-    def restore(self, session: Session, *, step: int | None = None, name: str = "torch", deadline: Seconds = 60,
-                verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
+    def restore(self, session: Session, *, step: int | None = None, name: str = "torch", timeout: Seconds = 60,
+                verify: Verify = "generation", absent: Mapping[str, Absent] | None = None,
                 progress: Callable[[Progress], object] | None = None, replicas: Replicas = "first",
                 staging_bytes: int = _STAGING_BYTES) -> RestoreResult:
         """Overwrites model and optimizers with the state that peers published, in place.
@@ -68,7 +68,7 @@ class State:
         written, if types, shapes or options differ or parts are missing; Withdrawn if a publication ends meanwhile; StepMismatch,
         TimedOut, PeerLost as Session.restore().
         """
-        return restore(session, self._catalogs, ranks_of(session, self._ranks), step=step, name=name, deadline=deadline, verify=verify,
+        return restore(session, self._catalogs, ranks_of(session, self._ranks), step=step, name=name, timeout=timeout, verify=verify,
                        absent=absent, progress=progress, replicas=replicas, staging_bytes=staging_bytes)
 
     @without_collections()
@@ -90,11 +90,11 @@ def publish(session: Session, model: nn.Module, optimizers: Optimizers = None, *
 
 
 def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = None, *, step: int | None = None,
-                 name: str = "torch", deadline: Seconds = 60, verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
+                 name: str = "torch", timeout: Seconds = 60, verify: Verify = "generation", absent: Mapping[str, Absent] | None = None,
                  progress: Callable[[Progress], object] | None = None, ranks: int | Sequence[int] | None = None,
                  replicas: Replicas = "first", staging_bytes: int = _STAGING_BYTES) -> RestoreResult:
     """State.restore() of a State that keeps nothing."""
-    return State(model, optimizers, ranks=ranks).restore(session, step=step, name=name, deadline=deadline, verify=verify,
+    return State(model, optimizers, ranks=ranks).restore(session, step=step, name=name, timeout=timeout, verify=verify,
                                                          absent=absent, progress=progress, replicas=replicas,
                                                          staging_bytes=staging_bytes)
 

@@ -100,7 +100,7 @@ def catalog_of_flat(flat: Mapping[str, Any], paths: Mapping[str, Any], ranks: Ra
                 catalog.add_value(key, VALUE, to_value(value))
         except Error as error:
             named = re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", str(error))
-            raise error if named else type(error)(f"{key}: {error}", error.gaps, error.ranks) from None
+            raise error if named else type(error)(f"{key}: {error}", error.gaps, error.ranks, error.report) from None
         if key in paths and paths[key] != (key,):
             catalog.add_value(key, _state_of_path(key, paths[key]), None)
     return catalog

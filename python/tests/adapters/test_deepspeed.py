@@ -79,7 +79,7 @@ def refuse(rank: int, world: int, folder: str, wanted: dict[str, Any], step: int
             target = make_engine(wanted.pop("kind"), 2, **wanted)
             before = full_state(target)
             with pytest.raises(getattr(sw, error), match=words):
-                swd.restore_into(session, target, step=step, deadline=5)
+                swd.restore_into(session, target, step=step, timeout=5)
             assert differences(before, full_state(target)) == []
             assert not any(target.optimizer.optimizer.state.values())
             train(target, range(1))

@@ -211,7 +211,7 @@ def refused(rank: int, world: int) -> Any:
             known = reference(target)
             chunk = chunk or target.ddp
             with pytest.raises(sw.Error) as raised:
-                swm.restore_into(session, chunk, target.optimizer, deadline=3, **options)
+                swm.restore_into(session, chunk, target.optimizer, timeout=3, **options)
             left = differences(known, reference(target))
             left += [f"state {name}" for one in target.optimizer.chained_optimizers for state in one.state.values()
                      for name in state if not steps]

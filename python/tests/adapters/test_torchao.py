@@ -54,7 +54,7 @@ def _move(rank: int, world: int, kind: str, warm: int) -> Any:
             expected = [_whole(model, optimizer)]
             theirs = swt.publish(session, model, optimizer, step=3, ranks=2)
         ours = _trainer(kind, world, warm)
-        swt.restore_into(session, *ours, deadline=30)
+        swt.restore_into(session, *ours, timeout=30)
         dist.barrier()
         if theirs is not None:
             theirs.retire(5)

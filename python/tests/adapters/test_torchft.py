@@ -173,7 +173,7 @@ def test_a_slow_receiver_gets_the_error_and_the_sender_goes_on(made, caplog):
                          job_key=bytes.fromhex(key)) as session:
         wanted, mine = sw.Catalog(0, 1), np.zeros(1 << 22, np.float32)
         wanted.add("['a']", "", "f32", (1 << 22,), sw.Layout.replicated(), mine)
-        restore = session.restore(wanted, name="torchft", step=5, deadline=4, ingress_bytes_per_second=1 << 20)
+        restore = session.restore(wanted, name="torchft", step=5, timeout=4, ingress_bytes_per_second=1 << 20)
         while restore.progress.stage != "move":
             time.sleep(0.01)
         began = time.monotonic()

@@ -55,7 +55,7 @@ class Texts:
         import titan
         from torchtitan.components.checkpointer import CheckpointManager
 
-        names = ("load_step", "load_from_files", "exclude_from_loading", "files_interval", "verify", "deadline", "load_only",
+        names = ("load_step", "load_from_files", "exclude_from_loading", "files_interval", "verify", "timeout", "load_only",
                  "last_save_model_only")
         settings = {name: options.pop(name) for name in names if name in options}
         change = options.pop("change", lambda config: None)
@@ -308,11 +308,11 @@ def a_rank_is_lost_while_it_saves(rank: int, world: int, folder: str) -> None:
         session.gather("lost", b"", 60)
         steps = {name: session.inventory(name).step for name in ("torchtitan/0", "torchtitan/1")}
         assert set(steps.values()) == {FIRST, 9}, steps
-        again = job.trainer(LAST, seed=2, load_from_files=False, deadline=5)
+        again = job.trainer(LAST, seed=2, load_from_files=False, timeout=5)
         assert loaded(again) == expected
         # The next save replaces what was left of the lost one.
         again.checkpointer._publish(11)
-        assert loaded(job.trainer(LAST, seed=3, load_from_files=False, deadline=5))["trainer"] == expected["trainer"]
+        assert loaded(job.trainer(LAST, seed=3, load_from_files=False, timeout=5))["trainer"] == expected["trainer"]
         left = [session.inventory(name) for name in steps]
         assert {inventory.step for inventory in left if inventory.publishers} == {11}
         session.gather("end", b"", 60)

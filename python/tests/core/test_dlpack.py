@@ -122,12 +122,12 @@ def test_read_only_memory_is_no_destination(job, flags):
     with session.publish(catalog_with(held)):
         if flags:
             with pytest.raises(sw.InvalidArgument, match="weight"):
-                session.restore(catalog_with(array), deadline=20)
+                session.restore(catalog_with(array), timeout=20)
         else:
-            session.restore(catalog_with(array), deadline=20).wait()
+            session.restore(catalog_with(array), timeout=20).wait()
     assert memory.any() == (not flags)
     with session.publish(catalog_with(array), name="read"):
-        session.restore(catalog_with(held), name="read", deadline=20).wait()
+        session.restore(catalog_with(held), name="read", timeout=20).wait()
 
 
 def test_an_error_of_the_exporter_is_the_cause():

@@ -44,10 +44,10 @@ with sw.Session.join(rank=rank, world_size=2, local_size=2, port=port, join_time
     held.add("weight", "exp_avg", "f64", (1_000_000,), layout, mine)
     wanted.add("weight", "exp_avg", "f64", (1_000_000,), sw.Layout.replicated(), whole)
     with session.publish(held, step=1):
-        report = session.restore(wanted, deadline=20, verify="digest").wait()
+        report = session.restore(wanted, timeout=20, verify="digest").wait()
         session.gather("restored", b"", 20)
     assert np.array_equal(whole, np.arange(1_000_000.0))
-    print(report.moved, report.local)
+    print(report.moved_bytes, report.local_bytes)
 """
 
 
@@ -121,7 +121,7 @@ def test_a_lost_source_is_a_connection_error(run):
         wanted = sw.Catalog(0, 1)
         memory = np.zeros(4)
         wanted.add("t", "", "f64", (4,), sw.Layout.replicated(), memory)
-        restore = session.restore(wanted, deadline=20)
+        restore = session.restore(wanted, timeout=20)
         source.process.kill()
         with pytest.raises((ConnectionError, sw.LayoutMismatch)):
             restore.wait()
@@ -129,12 +129,13 @@ def test_a_lost_source_is_a_connection_error(run):
 
 WAITS = {
     "join": "sw.Session.join(rank=1, world_size=2, port=int(sys.argv[1]), join_timeout=60)",
-    "restore": "session.restore(wanted, deadline=60).wait()",
-    "restore with progress": "session.restore(wanted, deadline=60).wait(progress=lambda now: None)",
-    "wait_for": "session.restore(wanted, deadline=60).wait_for(60)",
+    "restore": "session.restore(wanted, timeout=60).wait()",
+    "restore with progress": "session.restore(wanted, timeout=60).wait(progress=lambda now: None)",
+    "wait_for": "session.restore(wanted, timeout=60).wait_for(60)",
     "gather": "session.gather('never', b'', 60)",
+    "barrier": "session.barrier(60)",
     "await_step": "session.await_step('state', 1, 60)",
-    "exchange": "session.exchange(sw.Catalog(0, 2), wanted, deadline=60)",
+    "exchange": "session.exchange(sw.Catalog(0, 2), wanted, timeout=60)",
 }
 
 
@@ -169,7 +170,7 @@ def test_other_threads_run_while_one_waits(job):
     wanted = sw.Catalog(0, 1)
     wanted.add_value("", "never")
     counted = 0
-    waiting = threading.Thread(target=lambda: pytest.raises(sw.TimedOut, session.restore(wanted, deadline=1).wait))
+    waiting = threading.Thread(target=lambda: pytest.raises(sw.TimedOut, session.restore(wanted, timeout=1).wait))
     waiting.start()
     while waiting.is_alive():
         counted += 1
@@ -196,7 +197,7 @@ def test_a_child_of_fork_is_inert(job):
     received = np.zeros(4)
     wanted = sw.Catalog(0, 1)
     wanted.add("t", "", "f64", (4,), sw.Layout.replicated(), received)
-    session.restore(wanted, deadline=20).wait()
+    session.restore(wanted, timeout=20).wait()
     assert list(received) == [0, 1, 2, 3]
 
 
@@ -227,7 +228,7 @@ def test_a_program_may_end_with_everything_open(run):
         held.add("t", "", "f64", (4,), sw.Layout.replicated(), np.zeros(4))
         publication = session.publish(held)
         wanted.add_value("", "never")
-        running = session.restore(wanted, deadline=60)
+        running = session.restore(wanted, timeout=60)
         arena = session.allocate(1 << 20)
         memory = np.frombuffer(arena, dtype=np.uint8)
         cycle = [session, publication, running, held]
@@ -245,7 +246,7 @@ def test_a_program_may_end_while_a_thread_waits(run):
         session = sw.Session.join(rank=0, world_size=1, port=int(sys.argv[1]))
         wanted = sw.Catalog(0, 1)
         wanted.add_value("", "never")
-        threading.Thread(target=lambda: session.restore(wanted, deadline=60).wait(), daemon=True).start()
+        threading.Thread(target=lambda: session.restore(wanted, timeout=60).wait(), daemon=True).start()
         time.sleep(0.2)
         """, free_port())
     code, out, _ = program.end(20)
@@ -314,13 +315,15 @@ def test_errors_are_pythons_own_too(job):
     wanted.add("t", "m", "f32", (4,), sw.Layout.replicated(), np.zeros(4, dtype=np.float32))
     with pytest.raises(TimeoutError) as raised:
         session.await_step("state", 1, 0.1)
-    assert raised.value.code == "timed_out" and raised.value.retryable
+    assert raised.value.code == "timed_out" and raised.value.retryable and raised.value.report is None
     held = sw.Catalog(0, 1)
     held.add("t", "m", "f32", (4,), sw.Layout.boxes({0: [sw.Box((0,), (3,))]}), np.zeros(3, dtype=np.float32))
     with session.publish(held), pytest.raises(ValueError) as mismatch:
-        session.restore(wanted, deadline=20).wait()
+        session.restore(wanted, timeout=20).wait()
     assert mismatch.value.gaps == [("t", "m", ((3,), (1,)), 0)]
     assert isinstance(mismatch.value, sw.LayoutMismatch)
+    report = pickle.loads(pickle.dumps(mismatch.value)).report
+    assert report == mismatch.value.report and report.seconds.plan > 0
 
 
 def test_a_store_that_raises_ends_the_join():
@@ -379,7 +382,7 @@ def test_a_log_that_raises_or_is_slow_stops_nothing(run):
             held = sw.Catalog(0, 1)
             held.add_value("", "v", 1)
             with session.publish(held):
-                session.restore(held, deadline=20).wait()
+                session.restore(held, timeout=20).wait()
         """, free_port())
     code, out, error = program.end(20)
     assert (code, error) == (0, "") and set(out.split()) == {"ZeroDivisionError"}

@@ -53,14 +53,14 @@ def test_rows_become_columns(job):
     publications = [session.publish(holder(rank), step=5) for rank, session in enumerate(members)]
     for rank, session in enumerate(members):
         memory = np.full((7, 3), -1, dtype=np.float32)
-        restore = session.restore(wanting(rank, memory), step=5, verify="digest", deadline=20)
+        restore = session.restore(wanting(rank, memory), step=5, verify="digest", timeout=20)
         report = restore.wait()
         assert np.array_equal(memory, columns_of(rank))
         assert restore.value("weight", "step") == 1000
         assert restore.values() == {("weight", "step"): 1000}
-        assert report.needed == 84 == report.moved + report.local - report.extra
-        assert sum(peer.bytes for peer in report.peers) == report.moved + report.local
-        assert report.as_dict()["methods"]["local"]["bytes"] == report.local
+        assert report.needed_bytes == 84 == report.moved_bytes + report.local_bytes - report.overread_bytes
+        assert sum(peer.bytes for peer in report.peers) == report.moved_bytes + report.local_bytes
+        assert report.as_dict()["methods"]["local"]["bytes"] == report.local_bytes
     for publication in publications:
         publication.retire()
 
@@ -76,20 +76,20 @@ def test_a_report_names_lost_sources(job):
     memory = np.zeros_like(held)
     wanted = sw.Catalog(0, 1)
     wanted.add("weight", "exp_avg", "f32", held.shape, sw.Layout.replicated(), memory)
-    restore = members[0].restore(wanted, deadline=60, ingress_bytes_per_second=16 << 20)
+    restore = members[0].restore(wanted, timeout=60, ingress_bytes_per_second=16 << 20)
     # Without time for its readers: otherwise it leaves after they have read all.
     report = restore.wait(lambda now: members[1].close(0) if now.done_bytes > 0 else None, interval=0.01)
     assert np.array_equal(memory, held)
     (lost,) = report.lost
     assert lost.rank == 0 and lost.reason in ("peer_lost", "withdrawn") and lost.after_seconds > 0
-    assert lost.bytes_moved_again == report.again == report.as_dict()["lost"][0]["bytes_moved_again"]
+    assert lost.resent_bytes == report.resent_bytes == report.as_dict()["lost"][0]["resent_bytes"]
 
 
 def test_strided_destinations_leave_the_rest_alone(job):
     members = job(2)
     with members[0].publish(holder(0)), members[1].publish(holder(1)):
         memory = np.full((7, 10), -1, dtype=np.float32)
-        members[0].restore(wanting(0, memory[:, 2:5]), deadline=20).wait()
+        members[0].restore(wanting(0, memory[:, 2:5]), timeout=20).wait()
         assert np.array_equal(memory[:, 2:5], columns_of(0))
         assert (memory[:, :2] == -1).all() and (memory[:, 5:] == -1).all()
 
@@ -97,17 +97,21 @@ def test_strided_destinations_leave_the_rest_alone(job):
 def test_an_exchange_gives_all_members_their_columns(job):
     members = job(2)
     memory = [np.zeros((7, 3), dtype=np.float32) for _ in members]
-    results = on_all([lambda r=r: members[r].exchange(holder(r), wanting(r, memory[r]), deadline=20) for r in range(2)])
-    started = [members[r].start_exchange(holder(r), wanting(r, memory[r]), deadline=20) for r in range(2)]
+    results = on_all([lambda r=r: members[r].exchange(holder(r), wanting(r, memory[r]), timeout=20) for r in range(2)])
+    started = [members[r].start_exchange(holder(r), wanting(r, memory[r]), timeout=20) for r in range(2)]
     for rank in range(2):
         assert np.array_equal(memory[rank], columns_of(rank))
         assert results[rank].values == {("weight", "step"): 1000}
-        assert started[rank].wait().report.needed == 84
+        assert started[rank].wait().report.needed_bytes == 84
 
 
 def test_gather_and_inventory(job):
     members = job(2)
     assert on_all([lambda r=r: members[r].gather("names", b"m%d" % r, 20) for r in range(2)]) == [[b"m0", b"m1"]] * 2
+    assert on_all([lambda r=r: [members[r].barrier(20) for _ in range(3)] for r in range(2)]) == [[None] * 3] * 2
+    with pytest.raises(sw.TimedOut) as caught:
+        members[1].barrier(0.01)
+    assert caught.value.ranks == [0]
     publication = members[0].publish(holder(0), step=3, name="adam")
     assert until(lambda: members[1].inventory("adam").publishers != [])
     inventory = members[1].inventory("adam")
@@ -132,10 +136,10 @@ def test_an_update_replaces_the_step(job):
     publication.update(later, 2, snapshot="copy")
     wanted = sw.Catalog(0, 1)
     wanted.add("ids", "", "i64", (4,), sw.Layout.replicated(), memory)
-    members[0].restore(wanted, step=2, deadline=20).wait()
+    members[0].restore(wanted, step=2, timeout=20).wait()
     assert list(memory) == [0, 10, 20, 30]
     with pytest.raises(sw.StepMismatch):
-        members[0].restore(wanted, step=1, deadline=20).wait()
+        members[0].restore(wanted, step=1, timeout=20).wait()
 
 
 def test_the_newest_complete_step_is_taken(job):
@@ -145,7 +149,7 @@ def test_the_newest_complete_step_is_taken(job):
     memory = np.zeros(SHAPE, dtype=np.float32)
     wanted = sw.Catalog(0, 1)
     wanted.add("weight", "exp_avg", "f32", SHAPE, sw.Layout.replicated(), memory)
-    report = members[3].restore(wanted, step_rule="newest_complete", discovery_grace=0.05, deadline=20).wait()
+    report = members[3].restore(wanted, step_rule="newest_complete", discovery_grace=0.05, timeout=20).wait()
     assert report.step == 3
     [newer] = report.incomplete_steps
     assert newer.step == 4 and [gap.fqn for gap in newer.gaps] == ["weight"]
@@ -163,9 +167,9 @@ def test_memory_that_is_not_what_was_published_is_not_restored(job):
     publication = session.publish(held, digest=True)
     wanted = sw.Catalog(0, 1)
     wanted.add("ids", "", "i64", (4,), sw.Layout.replicated(), np.zeros(4, dtype=np.int64))
-    assert session.restore(wanted, deadline=20).wait().corrupt == []
+    assert session.restore(wanted, timeout=20).wait().corrupt == []
     memory[1] = 7
-    restore = session.restore(wanted, deadline=20)
+    restore = session.restore(wanted, timeout=20)
     with pytest.raises(sw.Corrupt) as raised:
         restore.wait()
     assert raised.value.ranks == [0]
@@ -194,7 +198,7 @@ def test_values_come_back_as_they_went(job, value):
     held.add_value("", "value", value)
     wanted.add_value("", "value")
     with session.publish(held):
-        restore = session.restore(wanted, deadline=20)
+        restore = session.restore(wanted, timeout=20)
         restore.wait()
         received = restore.value("", "value")
         assert received == value and type(received) is type(value)
@@ -221,7 +225,7 @@ def test_one_value_is_added_under_many_names(job):
     for name in "ab":
         wanted.add_value(name, "options")
     with session.publish(held):
-        restore = session.restore(wanted, deadline=20)
+        restore = session.restore(wanted, timeout=20)
         restore.wait()
         assert restore.values() == {("a", "options"): {"lr": 0.1}, ("b", "options"): {"lr": 0.1}}
     with pytest.raises(sw.InvalidArgument, match="b:options"):
@@ -244,7 +248,7 @@ def test_memory_stays_alive_until_the_publication_has_ended(job):
     received = np.zeros(4)
     wanted = sw.Catalog(0, 1)
     wanted.add("t", "", "f64", (4,), sw.Layout.replicated(), received)
-    members[0].restore(wanted, deadline=20).wait()
+    members[0].restore(wanted, timeout=20).wait()
     assert list(received) == [0, 1, 2, 3]
     publication.retire()
     assert gone.wait(10)
@@ -259,7 +263,7 @@ def test_types_that_numpy_lacks_come_as_unsigned_integers(job):
     wanted.add("a", "", "bfloat16", (3,), sw.Layout.replicated(), received[0])
     wanted.add("b", "", "opaque5", (3,), sw.Layout.replicated(), received[1])
     with session.publish(held):
-        session.restore(wanted, deadline=20).wait()
+        session.restore(wanted, timeout=20).wait()
     assert list(received[0]) == [1, 2, 3] and list(received[1].ravel()) == list(range(15))
 
 
@@ -281,7 +285,7 @@ def test_wrong_memory_is_refused_by_name(job):
     constant.flags.writeable = False
     catalog.add("t", "m", "f64", (4,), layout, constant)
     with session.publish(catalog), pytest.raises(sw.InvalidArgument, match="t:m"):
-        session.restore(catalog, deadline=20)
+        session.restore(catalog, timeout=20)
 
 
 def test_operations_can_be_awaited(job):
@@ -289,18 +293,18 @@ def test_operations_can_be_awaited(job):
     memory = [np.zeros((7, 3), dtype=np.float32) for _ in members]
 
     async def main() -> None:
-        late = members[0].restore(wanting(0, memory[0]), deadline=20)
+        late = members[0].restore(wanting(0, memory[0]), timeout=20)
         task = asyncio.ensure_future(late)
         await asyncio.sleep(0.05)
         assert not task.done()
         publications = [session.publish(holder(rank)) for rank, session in enumerate(members)]
-        assert (await task).needed == 84
-        other, again = await asyncio.gather(members[1].restore(wanting(1, memory[1]), deadline=20),
-                                            members[0].restore(wanting(0, memory[0]), deadline=20))
-        assert other.needed == again.needed == 84
+        assert (await task).needed_bytes == 84
+        other, again = await asyncio.gather(members[1].restore(wanting(1, memory[1]), timeout=20),
+                                            members[0].restore(wanting(0, memory[0]), timeout=20))
+        assert other.needed_bytes == again.needed_bytes == 84
         await publications[0].start_retire()
         with pytest.raises(sw.Error):
-            await members[0].restore(wanting(0, memory[0]), deadline=0.2)
+            await members[0].restore(wanting(0, memory[0]), timeout=0.2)
 
     asyncio.run(main())
     assert np.array_equal(memory[0], columns_of(0)) and np.array_equal(memory[1], columns_of(1))
@@ -313,7 +317,7 @@ def test_progress_is_told_on_the_waiting_thread(job):
     held.add("t", "", "u8", memory.shape, sw.Layout.replicated(), np.ones_like(memory))
     wanted.add("t", "", "u8", memory.shape, sw.Layout.replicated(), memory)
     seen: list[tuple[int, sw.Progress]] = []
-    restore = session.restore(wanted, deadline=20)
+    restore = session.restore(wanted, timeout=20)
     publisher = threading.Timer(0.2, lambda: seen.append((0, session.publish(held))))  # type: ignore[arg-type]
     publisher.start()
     restore.wait(progress=lambda now: seen.append((threading.get_ident(), now)), interval=0.02)
@@ -322,7 +326,7 @@ def test_progress_is_told_on_the_waiting_thread(job):
     assert {thread for thread, _ in told} == {threading.get_ident()}
     assert told[0][1].stage == "plan" and told[-1][1] == ("done", 1 << 20, 1 << 20)
     with pytest.raises(ZeroDivisionError):
-        session.restore(wanted, deadline=20).wait(progress=lambda now: 1 / 0)
+        session.restore(wanted, timeout=20).wait(progress=lambda now: 1 / 0)
 
 
 def test_the_readme_shows_progress_by_tqdm(job, capsys):
@@ -333,7 +337,7 @@ def test_the_readme_shows_progress_by_tqdm(job, capsys):
     held.add("t", "", "u8", (1 << 20,), sw.Layout.replicated(), np.ones(1 << 20, dtype=np.uint8))
     wanted.add("t", "", "u8", (1 << 20,), sw.Layout.replicated(), np.zeros(1 << 20, dtype=np.uint8))
     with session.publish(held):
-        names = {"restore": session.restore(wanted, deadline=20)}
+        names = {"restore": session.restore(wanted, timeout=20)}
         exec("from tqdm.auto import tqdm\n" + textwrap.dedent(recipe), names)
     assert "100%" in capsys.readouterr().err and names["bar"].n == names["bar"].total == 1 << 20
 
@@ -342,13 +346,13 @@ def test_cancel_and_destruction_end_a_restore(job):
     [session] = job(1)
     wanted = sw.Catalog(0, 1)
     wanted.add_value("", "never")
-    restore = session.restore(wanted, deadline=60)
+    restore = session.restore(wanted, timeout=60)
     assert not restore.poll() and not restore.wait_for(0.05)
     restore.cancel()
     with pytest.raises(sw.Cancelled):
         restore.wait()
     del restore
-    abandoned = session.restore(wanted, deadline=60)
+    abandoned = session.restore(wanted, timeout=60)
     del abandoned
     session.close()
     with pytest.raises(sw.InvalidArgument):
@@ -369,17 +373,17 @@ def test_plans_need_no_session():
 def test_a_restore_that_timed_out_is_resumed(job):
     members = job(2)
     restored = np.zeros((7, 3), dtype=np.float32)
-    restore = members[0].restore(wanting(0, restored), deadline=0.2)
+    restore = members[0].restore(wanting(0, restored), timeout=0.2)
     with pytest.raises(sw.TimedOut):
         restore.wait()
-    restore.resume(deadline=60)
+    restore.resume(timeout=60)
     with pytest.raises(sw.InvalidArgument):
-        restore.resume(deadline=60)
+        restore.resume(timeout=60)
     with members[0].publish(holder(0)), members[1].publish(holder(1)):
         report = restore.wait()
-    assert (report.again, report.needed) == (0, 84)
+    assert (report.resent_bytes, report.needed_bytes) == (0, 84)
     with pytest.raises(sw.InvalidArgument):
-        restore.resume(deadline=60)
+        restore.resume(timeout=60)
 
 
 def test_a_restore_stops_at_its_values(job):
@@ -434,13 +438,13 @@ def test_layouts():
 def test_members_that_come_late_learn_that_an_exchange_was_cancelled(job):
     members = job(2)
     memory = [np.zeros((7, 3), dtype=np.float32) for _ in members]
-    running = members[0].start_exchange(holder(0), wanting(0, memory[0]), deadline=60)
+    running = members[0].start_exchange(holder(0), wanting(0, memory[0]), timeout=60)
     assert not running.wait_for(0.1)
     running.cancel()
     began = time.monotonic()
     with pytest.raises(sw.Cancelled):
         running.wait()
     with pytest.raises(sw.Cancelled, match="member 0"):
-        members[1].exchange(holder(1), wanting(1, memory[1]), deadline=60)
+        members[1].exchange(holder(1), wanting(1, memory[1]), timeout=60)
     assert time.monotonic() - began < 20
     assert not memory[0].any() and not memory[1].any()

@@ -30,11 +30,11 @@ import shardwire as sw
 async def restore(session: sw.Session, memory: bytearray) -> int:
     wanted = sw.Catalog(0, 1)
     wanted.add("weight", "exp_avg", "f32", (4,), sw.Layout.chunk(0, 1), memory, absent="skip")
-    restore = session.restore(wanted, verify="digest", deadline=5)
+    restore = session.restore(wanted, verify="digest", timeout=5)
     report = await restore
     with session.publish(wanted, step=1, snapshot="copy") as publication:
         publication.update(wanted, 2)
-    return report.needed
+    return report.needed_bytes
 ''')
     wrong = tmp_path / "wrong.py"
     wrong.write_text('import shardwire as sw\n\nsw.Session.join(rank="0")\nsw.Catalog(0, 1).add_value("", "v", absent="none")\n')

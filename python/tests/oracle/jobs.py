@@ -252,7 +252,7 @@ class _Side:
 
     def restore(self, target: Trainer) -> str:
         try:
-            swt.restore_into(self._session, target.model, target.optimizers, deadline=200, ranks=self._job.ranks(self._job.target))
+            swt.restore_into(self._session, target.model, target.optimizers, timeout=200, ranks=self._job.ranks(self._job.target))
         except REFUSALS as refusal:
             return f"refused: {type(refusal).__name__}: {refusal}"
         return "restored"

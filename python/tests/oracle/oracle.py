@@ -86,7 +86,7 @@ def _by_package(session: sw.Session, recipe: Recipe) -> Built | Exception:
     with _context(recipe.context), exact():
         try:
             with swt.publish(session, source.model, source.optimizers, step=1, name=name):
-                swt.restore_into(session, target.model, target.optimizers, name=name, deadline=20)
+                swt.restore_into(session, target.model, target.optimizers, name=name, timeout=20)
         except REFUSALS as error:
             result = error
         except (KeyError, RuntimeError, TypeError, ValueError) as error:  # of hooks, which load_state_dict() calls too

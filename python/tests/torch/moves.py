@@ -69,7 +69,7 @@ def move(rank: int, world: int, source_spec: Spec, target_spec: Spec, warm: bool
         seconds, report = 0.0, None
         if target.here:
             start = time.monotonic()
-            report = swt.restore_into(session, target.model, target.optimizers, deadline=20, absent=absent)
+            report = swt.restore_into(session, target.model, target.optimizers, timeout=20, absent=absent)
             seconds = time.monotonic() - start
         if plant and dist.get_rank() == target_spec.members[-1]:
             flip(target)
@@ -118,7 +118,7 @@ def replace_alone(rank: int, world: int, spec: Spec) -> dict[str, Any]:
         dist.barrier()
         if lost:
             start = time.monotonic()
-            swt.restore_into(session, trainer.model, trainer.optimizers, step=STEPS, deadline=20)
+            swt.restore_into(session, trainer.model, trainer.optimizers, step=STEPS, timeout=20)
             seconds = time.monotonic() - start
         dist.barrier()
         if publication is not None:
@@ -161,7 +161,7 @@ def extras(rank: int, world: int, spec: Spec) -> dict[str, Any]:
     differed = [own != other for own, other in zip(theirs.state(), ours.state())]
     with swt.join() as session:
         publication = swt.publish(session, source.model, source.optimizers, step=STEPS, extra=theirs.extra())
-        ours.load(swt.restore_into(session, target.model, target.optimizers, deadline=20).extra)
+        ours.load(swt.restore_into(session, target.model, target.optimizers, timeout=20).extra)
         dist.barrier()
         publication.retire(5)
         dist.barrier()

@@ -106,7 +106,7 @@ def move(rank: int, world: int, source: Any, target: Any, warm: int, columns: in
             before = dict(optimizer.state)
             expected = Optimizer(ours.parameters(), 1)
             try:
-                swt.restore_into(session, ours, optimizer, deadline=20)
+                swt.restore_into(session, ours, optimizer, timeout=20)
                 wrong = [name for name, one in ours.named_parameters() if not same(optimizer.state[one], expected.state[one])]
                 wrong += [name for name, one in ours.named_parameters() if warm and optimizer.state[one]["moment"] is not before[one][
                     "moment"]]

@@ -43,7 +43,7 @@ def load_state_dict(rank: int, world: int, source: str, target: str) -> Any:
                        options=StateDictOptions(strict=False))
         assert wanted["train"]["losses"] == [1.5, "a"] and wanted["train"]["betas"] == (1, 2)
         assert torch.equal(wanted["train"]["generator"], torch.arange(5, dtype=torch.uint8))
-        assert reader.report.needed == reader.report.moved + reader.report.local - reader.report.extra > 0
+        assert reader.report.needed_bytes == reader.report.moved_bytes + reader.report.local_bytes - reader.report.overread_bytes > 0
         wrong = differences(reference(before, optimizer), reference(after, other))
         alone = {"model": {"blocks.0.up.bias": torch.zeros(28)}}
         if rank == 1:
@@ -77,7 +77,7 @@ def raise_in_load(rank: int, world: int) -> Any:
         session.await_step("dcp", 0, 20)
         began = time.monotonic()
         with pytest.raises(dcp.CheckpointException, match="in the middle"):
-            dcp.load({"weight": torch.zeros(4)}, storage_reader=Raising(session, deadline=20))
+            dcp.load({"weight": torch.zeros(4)}, storage_reader=Raising(session, timeout=20))
         session.gather("raised", b"", 60)
         publication.retire()
         return time.monotonic() - began
@@ -93,7 +93,7 @@ def wrong_types(rank: int, world: int) -> Any:
         session.await_step("dcp", 0, 20)
         wanted = {"a": torch.zeros(4), "b": torch.zeros(3, dtype=torch.float64)}
         with pytest.raises(dcp.CheckpointException, match="b: source has f32, target wants f64"):
-            dcp.load(wanted, storage_reader=swt.PeerReader(session, deadline=20))
+            dcp.load(wanted, storage_reader=swt.PeerReader(session, timeout=20))
         assert not wanted["a"].any() and not wanted["b"].any()
         session.gather("refused", b"", 60)
         publication.retire()
@@ -218,14 +218,14 @@ for number, parameter in enumerate(sharded):
 if again:
     print("joined", flush=True)
     began = time.monotonic()
-    result = swt.restore_into(session, model, optimizer, deadline=30)
+    result = swt.restore_into(session, model, optimizer, timeout=30)
     took = time.monotonic() - began
     for number, parameter in enumerate(sharded):
         assert (parameter.to_local() == number).all()
         state = optimizer.state[parameter]
         assert (state["exp_avg"].to_local() == number + 0.5).all() and (state["exp_avg_sq"].to_local() == number + 0.25).all()
         assert state["step"] == 7
-    print(result.step, took, result.report.moved, flush=True)
+    print(result.step, took, result.report.moved_bytes, flush=True)
 else:
     publication = swt.publish(session, model, optimizer, step=7)
     print("published", flush=True)
@@ -286,14 +286,14 @@ def test_a_state_of_another_model_is_refused(session):
     other = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     before = [parameter.detach().clone() for parameter in other.parameters()]
     with pytest.raises(sw.LayoutMismatch, match="0.weight"):
-        swt.restore_into(session, other, torch.optim.Adam(other.parameters()), deadline=20)
+        swt.restore_into(session, other, torch.optim.Adam(other.parameters()), timeout=20)
     assert all(map(torch.equal, before, other.parameters()))
     wider = nn.Linear(3, 4)
     before = [parameter.detach().clone() for parameter in wider.parameters()]
     with pytest.raises(sw.LayoutMismatch, match=r"weight:param: source has f32 \(2, 3\), target wants f32 \(4, 3\)"):
-        swt.restore_into(session, wider, deadline=20)
+        swt.restore_into(session, wider, timeout=20)
     with pytest.raises(sw.LayoutMismatch, match="bias:param: source has f32 .*, target wants f64"):
-        swt.restore_into(session, nn.Linear(3, 2).double(), deadline=20)
+        swt.restore_into(session, nn.Linear(3, 2).double(), timeout=20)
     assert all(map(torch.equal, before, wider.parameters()))
     del publication
 
@@ -303,8 +303,8 @@ def test_parameters_that_no_peer_has_may_be_skipped(session):
     model, _ = small()
     model.register_parameter("adapter", nn.Parameter(torch.full((5,), 3.0)))
     with pytest.raises(sw.LayoutMismatch, match="adapter"):
-        swt.restore_into(session, model, deadline=20)
-    swt.restore_into(session, model, deadline=20, absent={"adapt*": "skip"})
+        swt.restore_into(session, model, timeout=20)
+    swt.restore_into(session, model, timeout=20, absent={"adapt*": "skip"})
     assert (model.adapter == 3).all()
     del publication
 
@@ -318,7 +318,7 @@ def test_what_no_peer_has_may_become_zero(session):
     for parameter in (model.adapter, model.one):
         optimizer.state[parameter] = {"step": torch.tensor(7.0), "exp_avg": torch.ones_like(parameter).detach(),
                                       "exp_avg_sq": torch.ones_like(parameter).detach()}
-    swt.restore_into(session, model, optimizer, deadline=20, absent={"adapter": "zero", "one": "zero"})
+    swt.restore_into(session, model, optimizer, timeout=20, absent={"adapter": "zero", "one": "zero"})
     for parameter in (model.adapter, model.one):
         state = optimizer.state[parameter]
         assert not parameter.any() and not state["exp_avg"].any() and not state["exp_avg_sq"].any() and state["step"] == 7
@@ -328,12 +328,12 @@ def test_what_no_peer_has_may_become_zero(session):
 def test_a_step_that_nobody_has(session):
     publication = swt.publish(session, *small(), step=1)
     with pytest.raises(sw.TimedOut):
-        swt.restore_into(session, *small(), step=2, deadline=0.3)
+        swt.restore_into(session, *small(), step=2, timeout=0.3)
     publication.update(swt.catalog_of(*small()), 3)
     with pytest.raises(sw.StepMismatch):
-        swt.restore_into(session, *small(), step=2, deadline=20)
+        swt.restore_into(session, *small(), step=2, timeout=20)
     with pytest.raises(sw.TimedOut, match="'other' was not there .* nobody publishes it"):
-        swt.restore_into(session, *small(), name="other", deadline=0.3)
+        swt.restore_into(session, *small(), name="other", timeout=0.3)
 
 
 def test_tensors_without_memory_are_refused(session):
@@ -398,7 +398,7 @@ def test_buddies_copy_what_a_keeper_holds(session):
 def test_extra_state_comes_back(session, thing):
     model, optimizer = small()
     publication = swt.publish(session, model, optimizer, step=1, extra={"thing": thing, "mine": swt.PerRank(thing)})
-    extra = swt.restore_into(session, *small(), deadline=20).extra
+    extra = swt.restore_into(session, *small(), timeout=20).extra
     for received in (extra["thing"], extra["mine"]):
         assert str(received) == str(thing) and type(received) is type(thing)
     del publication
@@ -411,7 +411,7 @@ def test_schedulers_and_options_go_on(session):
     publication = swt.publish(session, model, [optimizer], step=1, extra={"scheduler": scheduler.state_dict()})
     other, other_optimizer = small()
     other_optimizer.param_groups[0]["lr"] = torch.tensor(1.0)
-    restored = swt.restore_into(session, other, {"adam": other_optimizer}, deadline=20)
+    restored = swt.restore_into(session, other, {"adam": other_optimizer}, timeout=20)
     later = torch.optim.lr_scheduler.CosineAnnealingLR(other_optimizer, 10)
     later.load_state_dict(restored.extra["scheduler"])
     assert later.state_dict() == scheduler.state_dict()

@@ -27,7 +27,7 @@ def session() -> Iterator[sw.Session]:
 def moved(session: sw.Session, source: Any, target: Any, **options: Any) -> swt.RestoreResult:
     """Restores (model, optimizer) from another one."""
     with swt.publish(session, *source, step=1, **options):
-        return swt.restore_into(session, *target, deadline=20)
+        return swt.restore_into(session, *target, timeout=20)
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, width: int) -> None:
@@ -313,7 +313,7 @@ def test_tensors_in_lists_are_tensors(session: sw.Session) -> None:
     with swt.publish(session, *source, step=1):
         listed = {key.state: info.shape for key, info in session.inventory("torch").tensors.items()}
         assert listed == {"param": (4, 4), "Q[0]": (4, 4), "Q[2][0]": (7,), "Q[3]": ()}
-        swt.restore_into(session, *target, deadline=20)
+        swt.restore_into(session, *target, timeout=20)
     kept = target[1].state[target[0].weight]
     assert set(kept) == {"step", "Q"} and type(kept["Q"]) is list and type(kept["Q"][2]) is tuple
     assert torch.equal(kept["Q"][0], first) and torch.equal(kept["Q"][2][0], second) and kept["Q"][2][0].dtype == torch.float64
@@ -367,12 +367,12 @@ def _sharded_lists(rank: int, world: int) -> list[Any]:
     one, other, plain = made(shard, shard.to_local() + 100), made(), preconditioned()
     with swt.join() as session:
         with swt.publish(session, *one, step=1):
-            swt.restore_into(session, *other, deadline=30)
-            swt.restore_into(session, *plain, deadline=30)
+            swt.restore_into(session, *other, timeout=30)
+            swt.restore_into(session, *plain, timeout=30)
             session.gather("lists", b"", 30)
         one[1].state[one[0].weight]["history"] = [torch.ones(3)]
         with swt.publish(session, *one, step=2, name="by value"):
-            swt.restore_into(session, *other, name="by value", deadline=30)
+            swt.restore_into(session, *other, name="by value", timeout=30)
             session.gather("values", b"", 30)
     sharded, alone = other[1].state[other[0].weight]["history"], plain[1].state[plain[0].weight]["history"]
     return [all(map(torch.equal, alone, (whole, whole + 100))), sharded[0].tolist()]
@@ -394,7 +394,7 @@ def _scalar_dtensor(rank: int, world: int) -> bool:
 
     (source, before), (target, after) = made(2.5), made(0.0)
     with swt.join() as session, swt.publish(session, source, before, step=1):
-        swt.restore_into(session, target, after, deadline=30)
+        swt.restore_into(session, target, after, timeout=30)
         session.gather("restored", b"", 30)
     return all(state["scale"].to_local().item() == 2.5 for state in after.state.values())
 
@@ -416,7 +416,7 @@ def _other_members(rank: int, world: int, given: list[int] | None) -> list[int]:
     store = dist.PrefixStore(f"members{given}", dist.distributed_c10d._get_default_store())
     with swt.join(store, _MEMBERS[rank], world) as session:
         with swt.publish(session, source, step=1, ranks=given):
-            swt.restore_into(session, target, ranks=given, deadline=30)
+            swt.restore_into(session, target, ranks=given, timeout=30)
             session.gather("restored", b"", 30)
     return [int(row[0].item()) for row in target.weight]
 

@@ -149,7 +149,7 @@ def fallback(rank: int, world: int) -> Any:
                 state.publish(session, step=7, snapshot="copy")
             session.gather("published", b"", timeout=60)
             restore = state.restore
-            state.restore = lambda session, deadline: restore(session, deadline=deadline if publishers == 2 else 1)
+            state.restore = lambda session, timeout: restore(session, timeout=timeout if publishers == 2 else 1)
             found.append(shown(session, state, lambda: 3))
     return found
 

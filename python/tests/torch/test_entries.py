@@ -30,11 +30,11 @@ def test_a_tied_parameter_is_found_under_each_of_its_names(theirs: tuple[str, ..
     with swt.join(dist.HashStore(), 0, 1) as session:
         with publish_entries(session, _entries(theirs[0], torch.ones(3), *theirs[1:]), step=1, name="tied", snapshot="none"):
             target = torch.zeros(3)
-            result, values = restore_entries(session, _entries(mine[0], target, *mine[1:]), step=1, name="tied", deadline=10)
+            result, values = restore_entries(session, _entries(mine[0], target, *mine[1:]), step=1, name="tied", timeout=10)
             assert result.step == 1 and target.tolist() == [1, 1, 1]
             assert values == {sw.TensorKey(mine[0], "param_group"): {"lr": 3.0}}
             with pytest.raises(sw.LayoutMismatch, match=f"{mine[0]}:param: source has f32"):
-                restore_entries(session, _entries(mine[0], torch.zeros(2), *mine[1:]), name="tied", deadline=10)
+                restore_entries(session, _entries(mine[0], torch.zeros(2), *mine[1:]), name="tied", timeout=10)
 
 
 def test_what_no_peer_has_may_become_zero() -> None:
@@ -45,7 +45,7 @@ def test_what_no_peer_has_may_become_zero() -> None:
             entries = Entries({sw.TensorKey("w", str(shape)): Local(shape, REPLICATED, tensor, tensor)
                                for shape, tensor in wanted.items()})
             entries.tensors[sw.TensorKey("kept", "")] = Local((1,), REPLICATED, kept, kept)
-            restore_entries(session, entries, step=1, name="absent", deadline=10, absent={"w": "zero", "kept": "skip"})
+            restore_entries(session, entries, step=1, name="absent", timeout=10, absent={"w": "zero", "kept": "skip"})
             assert [tensor.tolist() for tensor in wanted.values()] == [[0, 0, 0], [0], [[0]], 7]
             assert kept.item() == 7
 
@@ -80,6 +80,6 @@ def test_a_model_becomes_entries_and_a_function_makes_them_once_the_publications
             return entries_of(target, ranks)
 
         with publish_entries(session, entries_of(source, ranks), step=4):
-            result, values = restore_entries(session, wanted, deadline=10)
+            result, values = restore_entries(session, wanted, timeout=10)
     assert seen == [4] and result.step == 4 and values == {}
     assert all(torch.equal(a, b) for a, b in zip(source.state_dict().values(), target.state_dict().values(), strict=True))

@@ -42,7 +42,7 @@ def test_an_optimizer_gets_no_states_from_a_restore_that_fails(make: Any, wrong:
             other = make(target.parameters())
             before = [parameter.clone() for parameter in target.parameters()]
             with pytest.raises(sw.LayoutMismatch):
-                swt.restore_into(session, target, other, deadline=10)
+                swt.restore_into(session, target, other, timeout=10)
             assert not other.state
             assert all(map(torch.equal, before, target.parameters()))
 
@@ -55,7 +55,7 @@ def test_a_state_that_was_none_stays_none_after_a_restore_that_fails() -> None:
             other = torch.optim.SGD(target.parameters(), lr=0.1, momentum=0.9)
             other.state[target.weight]["momentum_buffer"] = None
             with pytest.raises(sw.LayoutMismatch):
-                swt.restore_into(session, target, other, deadline=10)
+                swt.restore_into(session, target, other, timeout=10)
             assert dict(other.state) == {target.weight: {"momentum_buffer": None}}
 
 
@@ -63,18 +63,18 @@ _SOON = 8  # a rank whose publication has ended might publish again until then
 
 
 def _into_model(session: sw.Session) -> None:
-    swt.restore_into(session, nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)}), deadline=_SOON, ranks=[0])
+    swt.restore_into(session, nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)}), timeout=_SOON, ranks=[0])
 
 
 def _by_dcp(session: sw.Session) -> None:
     wanted = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)}).state_dict()
-    dcp.load(wanted, storage_reader=swt.PeerReader(session, name="torch", deadline=_SOON, ranks=[0]), no_dist=True)
+    dcp.load(wanted, storage_reader=swt.PeerReader(session, name="torch", timeout=_SOON, ranks=[0]), no_dist=True)
 
 
 def _entries(session: sw.Session) -> None:
     tensor = torch.zeros(2, 2)
     entries = Entries({sw.TensorKey("b.weight", "param"): Local((2, 2), sw.Layout.replicated(), tensor, tensor)})
-    restore_entries(session, entries, deadline=_SOON, ranks=ranks_of(session, [0]))
+    restore_entries(session, entries, timeout=_SOON, ranks=ranks_of(session, [0]))
 
 
 @pytest.mark.parametrize("how", ["retires", "closes"])

@@ -182,7 +182,7 @@ def test_a_state_publishes_each_step_in_place_of_the_one_before(session):
         step(model, optimizer)
         publication = state.publish(session, step=number, name="latest", snapshot="copy")
         target, other = made()
-        assert swt.restore_into(session, target, other, name="latest", deadline=20).step == number
+        assert swt.restore_into(session, target, other, name="latest", timeout=20).step == number
         assert all(map(torch.equal, target.parameters(), model.parameters()))
     with pytest.raises(sw.InvalidArgument, match="retire"):
         state.publish(session, step=4, name="latest")

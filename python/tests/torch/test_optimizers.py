@@ -87,7 +87,7 @@ def move(session: sw.Session, before: Any, after: Any, steps: int = 3) -> None:
                             for one in (optimizers, others)]
     train(model, listed, steps, 1)
     with swt.publish(session, model, optimizers, step=steps, name="optimizer"):
-        swt.restore_into(session, other, others, name="optimizer", deadline=20)
+        swt.restore_into(session, other, others, name="optimizer", timeout=20)
     for old, new in zip(listed, other_listed):
         assert same(old.state_dict(), new.state_dict())
     assert train(model, listed, 4, 2) == train(other, other_listed, 4, 2)
@@ -263,7 +263,7 @@ def test_another_optimizer_is_refused(session):
     kept = [parameter.detach().clone() for parameter in two.parameters()]
     with swt.publish(session, one, before, step=1, name="other"):
         with pytest.raises(sw.LayoutMismatch, match="0.weight:exp_avg"):
-            swt.restore_into(session, two, after, name="other", deadline=20)
+            swt.restore_into(session, two, after, name="other", timeout=20)
     assert all(map(torch.equal, kept, two.parameters()))
 
 
@@ -295,7 +295,7 @@ def test_groups_that_differ_at_the_source_are_not_merged(session):
     kept = [parameter.detach().clone() for parameter in two.parameters()]
     with swt.publish(session, one, before, step=1, name="groups"):
         with pytest.raises(sw.LayoutMismatch, match="0.weight and 2.weight are in one group, but their sources differ in lr"):
-            swt.restore_into(session, two, after, name="groups", deadline=20)
+            swt.restore_into(session, two, after, name="groups", timeout=20)
     assert all(map(torch.equal, kept, two.parameters())) and not after.state and after.param_groups[0]["lr"] == 0.125
 
 
@@ -311,7 +311,7 @@ def test_states_of_random_generators(session):
              "own": numpy.random.default_rng(5).bit_generator.state, "loss": numpy.float64(1.5), "flags": numpy.array([[True], [False]])}
     expected = random.random(), numpy.random.random(), torch.rand(1)
     with swt.publish(session, network(1), step=1, name="random", extra={**extra, "mine": swt.PerRank(extra)}):
-        received = swt.restore_into(session, network(2), name="random", deadline=20).extra
+        received = swt.restore_into(session, network(2), name="random", timeout=20).extra
     for states in (received, received["mine"]):
         random.setstate(states["python"])
         numpy.random.set_state(states["numpy"])

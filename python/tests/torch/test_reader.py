@@ -42,7 +42,7 @@ def zeros() -> dict[str, Any]:
 
 
 def load(session: sw.Session, wanted: dict[str, Any], planner: Any = None, reader: Any = None, **options: Any) -> None:
-    dcp.load(wanted, storage_reader=reader or swt.PeerReader(session, deadline=5, **options), planner=planner, no_dist=True)
+    dcp.load(wanted, storage_reader=reader or swt.PeerReader(session, timeout=5, **options), planner=planner, no_dist=True)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_two_names_of_one_tensor(session):
 
 
 def test_a_reader_serves_several_loads_and_steps(session, published):
-    reader, wanted = swt.PeerReader(session, deadline=5), {"model": {"w": torch.zeros(3, 4)}}
+    reader, wanted = swt.PeerReader(session, timeout=5), {"model": {"w": torch.zeros(3, 4)}}
     for _ in range(2):
         load(session, wanted, reader=reader)
     assert torch.equal(wanted["model"]["w"], state()["model"]["w"])
@@ -99,9 +99,9 @@ def test_a_reader_serves_several_loads_and_steps(session, published):
 def test_a_reader_that_does_not_wait(session, published):
     began, wanted = time.monotonic(), {"model": {"w": torch.zeros(3, 4)}}
     with pytest.raises(dcp.CheckpointException, match="nobody publishes step 9") as raised:
-        load(session, wanted, reader=swt.PeerReader(session, step=9, deadline=5, wait=False))
+        load(session, wanted, reader=swt.PeerReader(session, step=9, timeout=5, wait=False))
     assert type(raised.value.failures[0][0]) is sw.StepMismatch
-    load(session, wanted, reader=swt.PeerReader(session, step=4, deadline=5, wait=False))
+    load(session, wanted, reader=swt.PeerReader(session, step=4, timeout=5, wait=False))
     assert torch.equal(wanted["model"]["w"], state()["model"]["w"]) and time.monotonic() - began < 2
 
 
@@ -109,7 +109,7 @@ class Late(swt.PeerReader):
     """The sources go on to step 5 once this rank has looked, and before another rank looks."""
 
     def __init__(self, session: sw.Session, published: sw.Publication, others_see: int) -> None:
-        super().__init__(session, deadline=5)
+        super().__init__(session, timeout=5)
         self.published, self.others_see = published, others_see
 
     def prepare_global_plan(self, plans: Any) -> Any:
@@ -135,7 +135,7 @@ def test_ranks_do_not_go_on_to_another_step_one_by_one(session, published):
 
 
 def test_the_coordinator_passes_plans_on_as_they_are(session, published):
-    reader = swt.PeerReader(session, deadline=5)
+    reader = swt.PeerReader(session, timeout=5)
     planner = DefaultLoadPlanner()
     planner.set_up_planner(zeros(), reader.read_metadata())
     plan = planner.create_local_plan()
@@ -199,10 +199,10 @@ class Looking(DefaultLoadPlanner):
 
 
 @pytest.mark.parametrize("planner", [DefaultLoadPlanner, Looking])
-def test_a_step_that_nobody_has_costs_one_deadline(session, published, planner):
+def test_a_step_that_nobody_has_costs_one_timeout(session, published, planner):
     began = time.monotonic()
     with pytest.raises(dcp.CheckpointException, match="step 9|other step"):
-        load(session, {"text": ""}, planner(), swt.PeerReader(session, step=9, deadline=1))
+        load(session, {"text": ""}, planner(), swt.PeerReader(session, step=9, timeout=1))
     assert time.monotonic() - began < 1.9
 
 
@@ -252,7 +252,7 @@ def test_tensors_that_say_which_parts_they_hold(session):
         assert session.inventory("dcp", 1, 20).tensors[sw.TensorKey("t", "")].shape == (5, 7)
         catalog = sw.Catalog(0, 1)
         catalog.add("t", "", "f32", (5, 7), sw.Layout.boxes({0: [sw.PlacedBox(sw.Box((3, 4), (2, 3)), 0, (3, 1))]}), part)
-        session.restore(catalog, name="dcp", deadline=20).wait()
+        session.restore(catalog, name="dcp", timeout=20).wait()
         assert torch.equal(part, whole[3:5, 4:7])
     with pytest.raises(sw.LayoutMismatch, match=r"t: part \(3, 4\) at \(3, 3\)"):
         swt.publish_state_dict(session, {"t": described(padded, (5, 7), ((3, 3), (0, 0), (3, 4)))})
@@ -271,7 +271,7 @@ def by_some_ranks(rank: int, world: int) -> Any:
             publication = swt.publish_state_dict(session, {"t": distribute_tensor(whole, mesh, [SplitDim(0)])}, ranks=half, step=2)
         wanted = {"t": distribute_tensor(torch.zeros(7, 3), DeviceMesh("cpu", list(range(world))), [SplitDim(1)])}
         began = time.monotonic()
-        dcp.load(wanted, storage_reader=swt.PeerReader(session, step=2, deadline=20))
+        dcp.load(wanted, storage_reader=swt.PeerReader(session, step=2, timeout=20))
         took = time.monotonic() - began
         session.gather("loaded", b"", 60)
         if publication is not None:

@@ -44,7 +44,7 @@ def save(writer: swt.PeerWriter, held: dict[str, Any], **options: Any) -> Any:
 
 
 def load(session: sw.Session, wanted: dict[str, Any], step: int | None = None) -> dict[str, Any]:
-    dcp.load(wanted, storage_reader=swt.PeerReader(session, step=step, deadline=5), no_dist=True)
+    dcp.load(wanted, storage_reader=swt.PeerReader(session, step=step, timeout=5), no_dist=True)
     return wanted
 
 
@@ -137,7 +137,7 @@ def test_the_checkpoint_id_is_the_step(session):
         for step in (7, 9):
             save(writer, {"n": step}, checkpoint_id=str(step))
             wanted = {"n": None}
-            dcp.load(wanted, storage_reader=swt.PeerReader(session, deadline=5), checkpoint_id=str(step), no_dist=True)
+            dcp.load(wanted, storage_reader=swt.PeerReader(session, timeout=5), checkpoint_id=str(step), no_dist=True)
             assert wanted == {"n": step}
         with pytest.raises(dcp.CheckpointException, match="step 7|went on|later"):
             load(session, {"n": None}, 7)

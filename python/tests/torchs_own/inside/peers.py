@@ -79,7 +79,7 @@ class _Peers:
         import shardwire.torch as swt
 
         kept = self._saved.get(name)
-        return swt.PeerReader(kept.session, name=name, step=kept.step, deadline=60) if kept else None
+        return swt.PeerReader(kept.session, name=name, step=kept.step, timeout=60) if kept else None
 
 
 _peers = _Peers()
