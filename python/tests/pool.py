@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterator, NoReturn
 import pytest
 
 _AFTER_A_FAILURE = 10.0
+_MOST_THREADS = 100  # of a worker that is kept: torch keeps the groups of meshes, and gloo's threads look for work all the time
 
 
 class Failed(AssertionError):
@@ -54,9 +55,9 @@ def _work(pipe: Any, path: list[str]) -> None:
                 dist.init_process_group("gloo", store=dist.FileStore(store, world), rank=rank, world_size=world)
                 os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world))
             result = getattr(importlib.import_module(module), name)(rank, world, *arguments)
-            pipe.send(("done", result))
+            pipe.send(("done", result, len(os.listdir("/proc/self/task"))))
         except BaseException:
-            pipe.send(("failed", traceback.format_exc()))
+            pipe.send(("failed", traceback.format_exc(), 0))
 
 
 class Pool:
@@ -81,7 +82,7 @@ class Pool:
         for rank, (_, pipe) in enumerate(workers):
             pipe.send((function.__module__, function.__name__, rank, world, store, arguments))
         ranks = {pipe: rank for rank, (_, pipe) in enumerate(workers)}
-        results: dict[int, tuple[str, Any]] = {}
+        results: dict[int, tuple[str, Any, int]] = {}
         failed: dict[int, str] = {}
         while len(results) < world:
             ready = connection.wait([pipe for pipe, rank in ranks.items() if rank not in results], max(0.0, end - time.monotonic()))
@@ -96,6 +97,8 @@ class Pool:
         if failed:
             self._stop(world)  # the ranks may not be alike any more
             raise Failed("\n".join(failed.values()))
+        if max(threads for _, _, threads in results.values()) > _MOST_THREADS:
+            self._stop(world)
         return [results[rank][1] for rank in range(world)]
 
     def _raise_hang(self, ranks: list[int], world: int, failed: dict[int, str]) -> NoReturn:
