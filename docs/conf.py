@@ -3,9 +3,13 @@
 
 docs/README.md lists the pages: its tables are the groups of the navigation.
 """
+import ast
+import builtins
 import pathlib
 import re
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -16,7 +20,6 @@ extensions = ["myst_parser", "breathe", "autoapi.extension"]
 root_doc = "README"
 include_patterns = ["*.md", *(f"{folder}/**.md" for folder in ("docs", "perf", "python", "schema", "src", "tests", "transport"))]
 exclude_patterns = ["build*", ".*", "subprojects"]
-nitpicky = False
 
 html_theme = "furo"
 html_title = "shardwire"
@@ -32,13 +35,15 @@ breathe_default_project = "shardwire"
 breathe_domain_by_extension = {"h": "c", "hpp": "cpp"}
 breathe_default_members = ("members",)
 breathe_show_include = False
+breathe_show_enumvalue_initializer = True
 
 autoapi_dirs = [str(ROOT / "python/shardwire")]
 autoapi_file_patterns = ["*.pyi", "*.py"]
 autoapi_generate_api_docs = False
-autoapi_member_order = "groupwise"
+autoapi_member_order = autodoc_member_order = "bysource"
 autoapi_python_class_content = "class"
 autoapi_options = ["members", "undoc-members", "imported-members"]
+maximum_signature_line_length = 110
 
 
 def groups() -> list[tuple[str, list[str]]]:
@@ -63,11 +68,42 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += toctree(sorted(one for one in app.env.found_docs - listed - {root_doc, "docs/README"}))
 
 
+def module(found: re.Match[str]) -> str:
+    """What the module lists in `__all__`; without it, what it defines."""
+    path = ROOT / "python" / found[1].replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    body = ast.parse(path.read_text()).body
+    names = [one.name for one in body if isinstance(one, (ast.ClassDef, ast.FunctionDef)) and not one.name.startswith("_")]
+    for one in body:
+        if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__all__":
+            names = ast.literal_eval(one.value)
+    return f"```{{eval-rst}}\n.. autoapimodule:: {found[1]}\n   :members: {', '.join(names)}\n   :undoc-members:\n```"
+
+
+def add_modules(app: Sphinx, page: str, source: list[str]) -> None:
+    source[0] = re.sub(r"```\{module\} (\S+)\n```", module, source[0])
+
+
 def single_backticks(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Docstrings have code in single backticks, as Markdown has."""
     lines[:] = [re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line) for line in lines]
 
 
+def short_types(app: Sphinx, tree: nodes.document) -> None:
+    """Types in signatures of Python have the names that the package exports. Those of the language are no links."""
+    for link in [*tree.findall(addnodes.pending_xref)]:
+        if link.get("refdomain") != "py" or not isinstance(link.parent, (addnodes.desc_sig_name, addnodes.desc_annotation, addnodes.desc_returns)):
+            continue
+        target = re.sub(r"^(collections\.abc|shardwire(\.torch)?\._\w+|torch\.distributed\..*)\.", "", link["reftarget"])
+        link.children[:] = []
+        link += nodes.Text(target.removeprefix("shardwire."))
+        link["reftarget"] = target
+        if hasattr(builtins, target):
+            link.replace_self(link.children)
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", add_navigation)
+    app.connect("source-read", add_modules)
     app.connect("autodoc-process-docstring", single_backticks)
+    app.connect("doctree-read", short_types)

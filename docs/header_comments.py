@@ -5,7 +5,8 @@
 * A heading in a comment, such as `Errors:`, begins a paragraph, and the lines indented below it belong to it.
 * Below a heading, lines of a name, two spaces or more, and a text are a list.
 * A comment of `//` that stands alone describes the file.
-* What a comment that begins with `Internal:` describes is left out, up to the next empty line. So is what is private.
+* What a comment that begins with `Internal:` describes is left out, up to the next empty line. So are private members,
+  and the namespace `detail`.
 * Names that Doxygen takes for words of other languages are others; header_xml.py changes them back.
 """
 import re
@@ -60,14 +61,15 @@ def shown(lines: list[str]) -> Iterator[str]:
     comment: list[str] = []
     indent = ""
     internal = False
-    end = ""  # of the class whose private part this is
+    hidden, depth = False, 0  # the latter: braces since what is left out began
     for line in lines:
-        if line.strip() == "private:":
-            end = f"{line[: line.index('p') - 1]}}};"
-        if line == end:
-            end = ""
-        if end:
-            continue
+        if not hidden and (line.strip() == "private:" or line == "namespace detail {"):
+            hidden, depth = True, 0
+        if hidden:
+            depth += line.count("{") - line.count("}")
+            hidden = depth >= 0 and (depth > 0 or line != "}" and not line.startswith("}  //"))
+            if hidden or depth == 0:
+                continue
         found = COMMENT.fullmatch(line)
         internal = bool(internal and line.strip()) or bool(found and found[2].startswith("Internal:"))
         if found and not internal:

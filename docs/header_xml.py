@@ -4,6 +4,7 @@
 
 * Functions, types and constants of the namespace move to the file that declares them, in its order: Breathe would show the namespace
   again for each file.
+* Enumerations of C, which have no names, refer to the type just before them.
 * The words `inline` are left out, and renamed words have their names again (header_comments.py).
 """
 import pathlib
@@ -40,4 +41,15 @@ for path in folder.glob("*_8hpp.xml"):
             section = Xml.Element("sectiondef", kind=kind)
             section.extend(sorted(found, key=lambda one: int(one.find("location").attrib["line"])))
             file.insert(list(file).index(file.find("briefdescription")), section)
+    tree.write(path, encoding="UTF-8", xml_declaration=True)
+
+for path in folder.glob("*_8h.xml"):
+    tree = Xml.parse(path)
+    types = {int(one.find("location").attrib["line"]): one.find("name").text for one in tree.iter("memberdef") if one.attrib["kind"] == "typedef"}
+    for enum in (one for one in tree.iter("memberdef") if one.attrib["kind"] == "enum"):
+        name = types.get(int(enum.find("location").attrib["line"]) - 1)
+        if name:
+            text = Xml.SubElement(enum.find("detaileddescription"), "para")
+            text.text = "Values of "
+            Xml.SubElement(text, "computeroutput").text = name
     tree.write(path, encoding="UTF-8", xml_declaration=True)
