@@ -233,6 +233,12 @@ texts() {
   [[ -z $everything ]] || check 'licences' licensed
 }
 
+# Of the pages and the comments, without a warning.
+built_site() {
+  install_packages doxygen python3-venv && configure build-ci-site -Dtests=disabled && ninja -C build-ci-site docs
+}
+site() { check 'documentation site' built_site; }
+
 release_tests() { ./quickstart test || count_tests build; }
 suite() {
   cases 'whole suite, gcc release' release_tests

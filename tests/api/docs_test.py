@@ -3,6 +3,7 @@
 """Holds documents against the code: docs_test.py SOURCE_ROOT SHARDWIRE COMPILER [ARGUMENT...]
 
 * Links to files and headings lead somewhere, and rows of tables have as many cells as their head.
+* Each public header and module of Python is on a page of docs/reference.
 * Files of tests and cases of tests that are named exist; so do names of C++, variables, and options of the command.
 * SECURITY.md lists the fuzz targets.
 * Every block of C++ compiles. What it takes from elsewhere stands in a comment before it: <!-- given: PARAMETERS -->
@@ -83,6 +84,17 @@ def pages_are_listed() -> Iterator[str]:
     for page in (ROOT / "docs").glob("*.md"):
         if page.name != "README.md" and f"({page.name})" not in index:
             yield f"docs/README.md does not list {page.name}"
+
+
+def references() -> Iterator[str]:
+    """Each public header, and each public module of Python, has a place in the site's reference."""
+    reference = "".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
+    known = set(re.findall(r"^```\{(?:doxygenfile|module)\} (\S+)$", reference, re.M))
+    headers = {header.name.removesuffix(".in") for header in (ROOT / "include").rglob("*.h*")} - {"export.hpp", "shardwire.hpp", "shardwire.h"}
+    paths = (module.relative_to(ROOT / "python").with_suffix("") for module in (ROOT / "python/shardwire").rglob("[!_]*.py"))
+    modules = {"shardwire", "shardwire.torch", *(".".join(path.parts) for path in paths)}
+    for name in sorted((headers | modules) ^ known):
+        yield f"docs/reference: {name} is {'on no page' if name not in known else 'no public header or module'}"
 
 
 def tests() -> Iterator[str]:
@@ -231,7 +243,7 @@ def reports() -> Iterator[str]:
             yield place(page, f"{field} of {name} is {'not listed' if field in known.get(name, set()) else 'no field'}")
 
 
-CASES = [links, tables, readme_length, pages_are_listed, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, versions, reports]
+CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, versions, reports]
 failed = 0
 for case in CASES:
     problems = list(case())
