@@ -27,6 +27,9 @@ html_additional_pages = {"index": "index.html"}
 html_show_sourcelink = False
 html_copy_source = False
 templates_path = ["templates"]
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+highlight_language = "none"  # of blocks that name none
 
 myst_heading_anchors = 6
 suppress_warnings = ["autoapi.python_import_resolution"]
@@ -91,8 +94,9 @@ def single_backticks(app: Sphinx, what: str, name: str, obj: object, options: ob
 
 def short_types(app: Sphinx, tree: nodes.document) -> None:
     """Types in signatures of Python have the names that the package exports. Those of the language are no links."""
+    types = (addnodes.desc_sig_name, addnodes.desc_annotation, addnodes.desc_returns)
     for link in [*tree.findall(addnodes.pending_xref)]:
-        if link.get("refdomain") != "py" or not isinstance(link.parent, (addnodes.desc_sig_name, addnodes.desc_annotation, addnodes.desc_returns)):
+        if link.get("refdomain") != "py" or not isinstance(link.parent, types):
             continue
         target = re.sub(r"^(collections\.abc|shardwire(\.torch)?\._\w+|torch\.distributed\..*)\.", "", link["reftarget"])
         link.children[:] = []

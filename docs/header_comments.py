@@ -57,19 +57,30 @@ def of_file(lines: list[str]) -> list[str]:
     return lines
 
 
-def shown(lines: list[str]) -> Iterator[str]:
+def closing(lines: Iterator[str]) -> str:
+    """Skips to the line with the brace that closes what the lines are in."""
+    depth = 1
+    while depth > 0:
+        line = next(lines)
+        depth += line.count("{") - line.count("}")
+    return line
+
+
+def public(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        if line == "namespace detail {":
+            closing(lines)
+        elif line.strip() == "private:":
+            yield closing(lines)
+        else:
+            yield line
+
+
+def shown(lines: Iterator[str]) -> Iterator[str]:
     comment: list[str] = []
     indent = ""
     internal = False
-    hidden, depth = False, 0  # the latter: braces since what is left out began
-    for line in lines:
-        if not hidden and (line.strip() == "private:" or line == "namespace detail {"):
-            hidden, depth = True, 0
-        if hidden:
-            depth += line.count("{") - line.count("}")
-            hidden = depth >= 0 and (depth > 0 or line != "}" and not line.startswith("}  //"))
-            if hidden or depth == 0:
-                continue
+    for line in public(lines):
         found = COMMENT.fullmatch(line)
         internal = bool(internal and line.strip()) or bool(found and found[2].startswith("Internal:"))
         if found and not internal:
@@ -85,4 +96,4 @@ def shown(lines: list[str]) -> Iterator[str]:
 
 if __name__ == "__main__":
     with open(sys.argv[1]) as header:
-        print("\n".join(shown(of_file(header.read().splitlines()))))
+        print("\n".join(shown(iter(of_file(header.read().splitlines())))))

@@ -13,43 +13,60 @@ import xml.etree.ElementTree as Xml
 
 from header_comments import RENAMED
 
+SECTIONS = {"enum": "enum", "typedef": "typedef", "variable": "var", "function": "func"}  # by kind of member, in the order on a page
+
+
+def part(element: Xml.Element, name: str) -> Xml.Element:
+    found = element.find(name)
+    assert found is not None, name
+    return found
+
+
+def file_of(element: Xml.Element) -> str:
+    return part(element, "location").attrib["file"]
+
+
+def line_of(element: Xml.Element) -> int:
+    return int(part(element, "location").attrib["line"])
+
+
+def move_members(file: Xml.Element, members: list[Xml.Element]) -> None:
+    for inner in file.findall("innernamespace"):
+        file.remove(inner)
+    for kind, section in SECTIONS.items():
+        found = [one for one in members if one.attrib["kind"] == kind and file_of(one) == file_of(file)]
+        if found:
+            element = Xml.Element("sectiondef", kind=section)
+            element.extend(sorted(found, key=line_of))
+            file.insert(list(file).index(part(file, "briefdescription")), element)
+
+
+def name_enumerations(file: Xml.Element) -> None:
+    members = [*file.iter("memberdef")]
+    types = {line_of(one): part(one, "name").text for one in members if one.attrib["kind"] == "typedef"}
+    for enum in members:
+        name = types.get(line_of(enum) - 1)
+        if enum.attrib["kind"] == "enum" and name:
+            text = Xml.SubElement(part(enum, "detaileddescription"), "para")
+            text.text = "Values of "
+            Xml.SubElement(text, "computeroutput").text = name
+
+
 folder = pathlib.Path(sys.argv[1])
 for path in folder.glob("*.xml"):
     text = path.read_text().replace(' inline="yes"', ' inline="no"')
-    for word, name in RENAMED.items():
-        text = text.replace(name, word)
+    for word, other in RENAMED.items():
+        text = text.replace(other, word)
     path.write_text(text)
 
-members: dict[str, list[Xml.Element]] = {}
-for member in Xml.parse(folder / "namespaceshardwire.xml").getroot().iter("memberdef"):
-    location = member.find("location")
-    name = member.find("name")
-    assert location is not None and name is not None
-    name.text = f"shardwire::{name.text}"
-    members.setdefault(location.attrib["file"], []).append(member)
-
-for path in folder.glob("*_8hpp.xml"):
+of_namespace = [*Xml.parse(folder / "namespaceshardwire.xml").iter("memberdef")]
+for member in of_namespace:
+    part(member, "name").text = f"shardwire::{part(member, 'name').text}"
+for path in [*folder.glob("*_8hpp.xml"), *folder.glob("*_8h.xml")]:
     tree = Xml.parse(path)
-    [file] = tree.getroot().iter("compounddef")
-    for inner in file.findall("innernamespace"):
-        file.remove(inner)
-    location = file.find("location")
-    assert location is not None
-    for kind in ("enum", "typedef", "var", "func"):
-        found = [one for one in members.get(location.attrib["file"], []) if one.attrib["kind"] in (kind, {"var": "variable", "func": "function"}.get(kind))]
-        if found:
-            section = Xml.Element("sectiondef", kind=kind)
-            section.extend(sorted(found, key=lambda one: int(one.find("location").attrib["line"])))
-            file.insert(list(file).index(file.find("briefdescription")), section)
-    tree.write(path, encoding="UTF-8", xml_declaration=True)
-
-for path in folder.glob("*_8h.xml"):
-    tree = Xml.parse(path)
-    types = {int(one.find("location").attrib["line"]): one.find("name").text for one in tree.iter("memberdef") if one.attrib["kind"] == "typedef"}
-    for enum in (one for one in tree.iter("memberdef") if one.attrib["kind"] == "enum"):
-        name = types.get(int(enum.find("location").attrib["line"]) - 1)
-        if name:
-            text = Xml.SubElement(enum.find("detaileddescription"), "para")
-            text.text = "Values of "
-            Xml.SubElement(text, "computeroutput").text = name
+    file = part(tree.getroot(), "compounddef")
+    if path.name.endswith("_8hpp.xml"):
+        move_members(file, of_namespace)
+    else:
+        name_enumerations(file)
     tree.write(path, encoding="UTF-8", xml_declaration=True)
