@@ -261,6 +261,8 @@ launchers() {
 package() { cases 'Python package' python/check --library build build-ci-python; }
 # With a library of its own, and tests of other frameworks.
 own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch torchrun adapters; }
+# In the environment that one of the two has made.
+examples() { cases 'examples for PyTorch and Kubernetes' tests/examples/check build-ci-python; }
 guest() { cases 'RDMA verbs, in a virtual machine' once_more guest tests/verbs/run --timeout 600 -- tests/verbs/check; }
 guest_two_ports() {
   cases 'RDMA verbs, over two ports' once_more 'guest, two ports' tests/verbs/run --nics 2 --timeout 300 -- tests/verbs/check build restores faults

@@ -93,14 +93,15 @@ def main():
     parser.add_argument("job", choices=["old", "new"])
     parser.add_argument("--new-ranks", type=int, default=3)
     parser.add_argument("--tensor-parallel", type=int, default=1, help="of the new job")
-    parser.add_argument("--port", type=int, default=29700, help="of the session; member 0 listens there")
+    parser.add_argument("--address", default="127.0.0.1", help="of rank 0 of the new job, which is member 0 of the session")
+    parser.add_argument("--port", type=int, default=29700, help="of the session, on that host")
     options = parser.parse_args()
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     first = 0 if options.job == "new" else options.new_ranks  # members of the session: the new job, then the old one
     members = options.new_ranks + 4
-    with swt.join(rank=first + dist.get_rank(), world_size=members, address="127.0.0.1", port=options.port,
+    with swt.join(rank=first + dist.get_rank(), world_size=members, address=options.address, port=options.port,
                   run_id="fsdp2_reshard") as session:
         losses = old_job(session) if options.job == "old" else new_job(session, options.tensor_parallel)
         gathered = session.gather("losses", json.dumps(losses).encode(), timeout=120)

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 ROOT, SHARDWIRE = (pathlib.Path(one).resolve() for one in sys.argv[1:3])
 COMPILER = sys.argv[3:]
-EVERY_PAGE = [*ROOT.glob("*.md"), *(page for folder in (".github", "docs", "perf", "python", "schema", "src", "tests", "transport")
+EVERY_PAGE = [*ROOT.glob("*.md"), *(page for folder in (".github", "docs", "examples", "perf", "python", "schema", "src", "tests", "transport")
                                     for page in (ROOT / folder).rglob("*.md"))]
 FOR_USERS = [*(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "SUPPORT.md", "python/README.md")),
              *sorted((ROOT / "docs").glob("*.md"))]

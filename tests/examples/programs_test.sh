@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the examples in C and C++ against an installed copy, by one way of building, and compares what they print with
+# examples/README.md: programs_test.sh MESON BUILD_DIR SOURCE_ROOT cmake|meson|c|mpi COMPILER...
+root=$3 way=$4
+case $way in
+  cmake) needs=cmake package=cmake ;;
+  mpi) needs=mpirun package='libopenmpi-dev openmpi-bin' ;;
+  *) needs=pkg-config package=pkg-config ;;
+esac
+if ! command -v "$needs" >/dev/null || { [[ $way == mpi ]] && ! command -v mpicxx >/dev/null; }; then
+  echo "skipped: there is no $needs (Debian: $package)"
+  exit 77
+fi
+source "$root/tests/api/installed.sh" "$1" "$2"
+meson=$1
+shift 4
+export LD_LIBRARY_PATH=$libdir
+
+# shown NAME [--sorted]: compares output.txt.
+shown() { python3 "$root/tests/examples/shown.py" "$root/examples/README.md" "$1" output.txt "${@:2}"; }
+case $way in
+  cmake)
+    CXX="$*" cmake -S "$root/examples/cpp" -B configured -DCMAKE_PREFIX_PATH="${command%/bin/shardwire}" \
+      -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
+    cmake --build configured
+    "$root/tests/api/run_members.sh" 4 configured/adam_reshard >output.txt
+    shown adam_reshard
+    ;;
+  meson)
+    CXX="$*" "$meson" setup configured "$root/examples/cpp" -Dwarning_level=2 -Dwerror=true
+    "$meson" compile -C configured adam_reshard
+    "$root/tests/api/run_members.sh" 4 configured/adam_reshard >output.txt
+    shown adam_reshard
+    ;;
+  c)
+    build_as c11 reshard "$root/examples/c/reshard.c" "$@" -Wpedantic
+    "$root/tests/api/run_members.sh" 3 ./reshard >output.txt
+    shown reshard --sorted
+    ;;
+  mpi)
+    build mpi_trainer "$root/examples/cpp/mpi_trainer.cpp" mpicxx -DOMPI_SKIP_MPICXX
+    mpirun --allow-run-as-root --oversubscribe --mca btl self,vader -n 4 ./mpi_trainer >output.txt
+    shown mpi_trainer
+    ;;
+esac
