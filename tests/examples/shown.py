@@ -19,5 +19,6 @@ if "--sorted" in sys.argv:
     expected.sort()
     printed.sort()
 difference = list(difflib.unified_diff(expected, printed, page, "printed", lineterm=""))
-print(*difference, sep="\n")
+for line in difference:
+    print(line)
 sys.exit(1 if difference else 0)
