@@ -18,7 +18,7 @@ project = "shardwire"
 copyright = "2026, The shardwire authors"
 extensions = ["myst_parser", "breathe", "autoapi.extension"]
 root_doc = "README"
-include_patterns = ["*.md", *(f"{folder}/**.md" for folder in ("docs", "perf", "python", "schema", "src", "tests", "transport"))]
+include_patterns = ["*.md", *(f"{folder}/**.md" for folder in ("docs", "examples", "perf", "python", "schema", "src", "tests", "transport"))]
 exclude_patterns = ["build*", ".*", "subprojects"]
 
 html_theme = "furo"
