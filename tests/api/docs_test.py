@@ -8,7 +8,8 @@
 * SECURITY.md lists the fuzz targets.
 * Every block of C++ compiles. What it takes from elsewhere stands in a comment before it: <!-- given: PARAMETERS -->
 * `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
-  After <!-- times differ --> times, speeds and the version of Linux are not compared.
+  After <!-- times differ --> times, speeds and the version of Linux are not compared. What they draw is in docs/drawings.
+* docs/layouts.md works a plan out by hand: its pieces, their holders and the sums are those of `shardwire plan --json`.
 * Versions in docs/compatibility.md are those that the build asks for, and that the sources have.
 * The fields that docs/report.md lists are those of the header, and those that `shardwire run --report` writes.
 
@@ -174,6 +175,7 @@ def compiles() -> Iterator[str]:
 
 
 def consoles() -> Iterator[str]:
+    drawings = set((ROOT / "docs/drawings").iterdir())
     for page in FOR_USERS:
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "shardwire").symlink_to(SHARDWIRE)
@@ -192,6 +194,43 @@ def consoles() -> Iterator[str]:
                     same = (lambda text: TIMES.sub("#", text)) if text[: found.start()].endswith("<!-- times differ -->\n") else str
                     if same(ran.stdout) != same(shown):
                         yield place(page, f"{command} prints\n{ran.stdout}")
+            for drawn in pathlib.Path(folder).glob("*.svg"):
+                kept = ROOT / "docs/drawings" / drawn.name
+                if kept not in drawings or kept.read_text() != drawn.read_text():
+                    yield place(page, f"docs/drawings/{drawn.name} is not what its command draws")
+                drawings.discard(kept)
+    for kept in sorted(drawings):
+        yield place(kept, "no console block draws it")
+
+
+def plan_by_hand() -> Iterator[str]:
+    """A rank holds the pieces that are no gaps if all other ranks are lost."""
+    page = ROOT / "docs/layouts.md"
+    text = page.read_text()
+    [code] = re.findall(r"`hand\.json`:\n```json\n(.*?)^```$", text, re.S | re.M)
+
+    def planned(lost: list[int]) -> dict[str, list[dict[str, object]]]:
+        case = json.loads(code)
+        case["source"]["lost"] = lost
+        return json.loads(subprocess.run([SHARDWIRE, "plan", "-", "--json"], input=json.dumps(case), capture_output=True, text=True).stdout)
+
+    def box(item: dict[str, object]) -> str:
+        return ", ".join(f"{lower}:{lower + size}" for lower, size in zip(item["offset"], item["size"]))
+
+    ranks = range(json.loads(code)["source"]["ranks"])
+    gaps = {rank: [(gap["rank"], box(gap)) for gap in planned([other for other in ranks if other != rank])["gaps"]] for rank in ranks}
+    plan = planned([])
+    rows = sorted((piece["dst"], box(piece), ", ".join(str(rank) for rank in ranks if (piece["dst"], box(piece)) not in gaps[rank]),
+                   piece["src"], piece["bytes"]) for piece in plan["pieces"])
+    table = re.findall(r"^\| (\d+) \| `\[(.*?)\]` \| ([\d, ]+) \| (\d+) \| (\d+) \|$", text, re.M)
+    if table != [tuple(map(str, row)) for row in rows]:
+        yield place(page, f"the plan has the pieces {rows}")
+    wanted = [sum(row[-1] for row in rows if row[0] == rank) for rank in range(json.loads(code)["target"]["ranks"])]
+    totals = plan["totals"]
+    for sums in (f"{', '.join(map(str, wanted[:-1]))} and {wanted[-1]} of {totals['needed']} bytes",
+                 f"{totals['local']} bytes stay in their process, {totals['remote']} move"):
+        if sums not in text.replace("\n   ", " "):
+            yield place(page, f"it does not say: {sums}")
 
 
 def versions() -> Iterator[str]:
@@ -243,7 +282,7 @@ def reports() -> Iterator[str]:
             yield place(page, f"{field} of {name} is {'not listed' if field in known.get(name, set()) else 'no field'}")
 
 
-CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, versions, reports]
+CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, plan_by_hand, versions, reports]
 failed = 0
 for case in CASES:
     problems = list(case())
