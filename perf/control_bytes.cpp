@@ -32,7 +32,7 @@ Json row_of(const Case& job, const perf::ControlScenario& scenario, const std::s
   const auto most = *std::max_element(traffic.total.begin(), traffic.total.end());
   const auto max_host = *std::max_element(traffic.from_host.begin(), traffic.from_host.end());
   return {{"name", fmt::format("control_bytes {}, {}", job.name, scenario.name)},
-          {"target", "T9"},
+          {"target", "control-bytes"},
           {"commit", perf::commit(commit)},
           {"machine", perf::machine()},
           {"versions", perf::versions()},

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts of target T10 rows of `perf/gpu` reach: gpu_targets.py ROWS
+"""Which of the wanted ratios rows of `perf/gpu` reach: gpu_targets.py ROWS
 
 Prints a line for each measurement of one, of several the last, and for each part that has none: its ratio to the plain copy, the
 least ratio that is wanted, and both speeds. Exits 1 for what is no row, except in the last line: a run may have been cut off there.
@@ -90,7 +90,7 @@ def main(path):
     with open(path, encoding="utf-8") as file:
         rows = rows_of([text for text in file if text.strip()])
     counts = {"reached": 0, "missed": 0, "not measured": 0}
-    print(f"{'part of T10':<42} {'run':>8} {'ratio':>6} {'least':>5}  {'':<8} {'GB/s':>8} {'plain':>8}")
+    print(f"{'measured':<42} {'run':>8} {'ratio':>6} {'least':>5}  {'':<8} {'GB/s':>8} {'plain':>8}")
     for title, is_of, value_of, target in PARTS:
         found = {row.get("run_bytes"): row for row in rows if is_of(row)}
         for row in found.values():

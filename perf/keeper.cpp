@@ -161,7 +161,7 @@ double restore(Members& members, std::size_t first) {
 
 nlohmann::ordered_json row(const Options& options, const char* what) {
   return {{"kind", "keeper"},
-          {"target", "T18"},
+          {"target", "keeper"},
           {"what", what},
           {"processor", support::processor_model()},
           {"commit", options.commit},

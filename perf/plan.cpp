@@ -195,7 +195,7 @@ int main(int argc, char** argv) {
                  "job: totals of all ranks; rank: one rank's plan; schedule: and its schedule; links; relabel")
       ->check(CLI::IsMember({"job", "rank", "schedule", "links", "relabel"}));
   app.add_option("--rank", options.rank, "the rank that is planned (default: the middle one)");
-  app.add_option("--target", options.target, "T4, .. for the row");
+  app.add_option("--target", options.target, "name of the measurement, kept in its rows");
   app.add_option("--repeats", options.repeats, "timed repeats")->check(CLI::Range(1, 1000));
   return program.run(argc, argv, [&] {
     for (const std::string& path : options.cases) perf::print_row(perf::row_of(options, load_case(path)));

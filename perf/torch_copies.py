@@ -63,7 +63,7 @@ class Bench:
         properties = self.torch.cuda.get_device_properties(self.device) if self.on_gpu else None
         return {
             "name": f"torch {name}",
-            "target": "T10",
+            "target": "gpu",
             "commit": self.options.commit,
             "versions": versions(self.torch),
             "repeats": self.options.repeats,

@@ -205,7 +205,7 @@ class Bench {
     const Spread bound_seconds = spread_of(bound.seconds);
     OrderedJson row;
     row["name"] = fmt::format("perf_device_copy {}", name);
-    row["target"] = "T10";
+    row["target"] = "gpu";
     row["commit"] = commit(turns_.commit);
     row["machine"] = machine();
     row["versions"] = versions();

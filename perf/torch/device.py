@@ -160,7 +160,7 @@ class Member:
         if self.rank > 0:
             return
         row: dict[str, Any] = {
-            "name": f"PyTorch{', expandable segments' if EXPANDABLE else ''}: {name}", "target": "T10", "commit": self.options.commit,
+            "name": f"PyTorch{', expandable segments' if EXPANDABLE else ''}: {name}", "target": "gpu", "commit": self.options.commit,
             "versions": {"torch": torch.__version__, "cuda": torch.version.cuda}, "processes": RANKS,
             "transport": [one.split()[0] for one in self.session.transport],
             "device": {"name": torch.cuda.get_device_name() if self.on_gpu else "cpu"}}

@@ -10,6 +10,7 @@
 * `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
   After <!-- times differ --> times, speeds and the version of Linux are not compared. What they draw is in docs/drawings.
 * docs/layouts.md works a plan out by hand: its pieces, their holders and the sums are those of `shardwire plan --json`.
+* Measurements in docs/performance-method.md are suites of perf/meson.build.
 * Versions in docs/compatibility.md are those that the build asks for, and that the sources have.
 * The fields that docs/report.md lists are those of the header, and those that `shardwire run --report` writes.
 
@@ -233,6 +234,18 @@ def plan_by_hand() -> Iterator[str]:
             yield place(page, f"it does not say: {sums}")
 
 
+def measurements() -> Iterator[str]:
+    page = ROOT / "docs/performance-method.md"
+    [section] = re.findall(r"^## One command for each question$(.*?)^## ", page.read_text(), re.M | re.S)
+    suites = (ROOT / "perf/meson.build").read_text()
+    for word, row in re.findall(r"^\| `([a-z-]+)` (\|.*)$", section, re.M):
+        if f"'{word}'" not in suites and f"--target {word}" not in (ROOT / "perf/gpu").read_text():
+            yield place(page, f"perf/meson.build has no {word}")
+        for name in re.findall(r"`([\w-]+(?:-layer|-tensors))`", row):
+            if not (ROOT / f"perf/cases/{name}.json").exists():
+                yield place(page, f"there is no perf/cases/{name}.json")
+
+
 def versions() -> Iterator[str]:
     page = ROOT / "docs/compatibility.md"
     text = page.read_text()
@@ -282,7 +295,8 @@ def reports() -> Iterator[str]:
             yield place(page, f"{field} of {name} is {'not listed' if field in known.get(name, set()) else 'no field'}")
 
 
-CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, plan_by_hand, versions, reports]
+CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, plan_by_hand,
+         measurements, versions, reports]
 failed = 0
 for case in CASES:
     problems = list(case())

@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(an_exchange_has_a_row_beside_bare_sends_and_receives) {
   const Deadline deadline(120s);
   const UsedNccl devices;
   const perf::Setup setup = exchanges(cross);
-  const auto rows = perf::rows_of(setup, outcome_of(setup), {"T10", {}});
+  const auto rows = perf::rows_of(setup, outcome_of(setup), {"gpu", {}});
   BOOST_REQUIRE(rows.size() == 1U);
   const auto& row = rows.front();
   BOOST_TEST(row["method"] == "collective");
