@@ -10,6 +10,7 @@
 * `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
   After <!-- times differ --> times, speeds and the version of Linux are not compared. What they draw is in docs/drawings.
 * docs/layouts.md works a plan out by hand: its pieces, their holders and the sums are those of `shardwire plan --json`.
+* Blocks after <!-- from FILE --> are in that file, line by line.
 * Measurements in docs/performance-method.md are suites of perf/meson.build.
 * Versions in docs/compatibility.md are those that the build asks for, and that the sources have.
 * The fields that docs/report.md lists are those of the header, and those that `shardwire run --report` writes.
@@ -22,6 +23,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 
 ROOT, SHARDWIRE = (pathlib.Path(one).resolve() for one in sys.argv[1:3])
@@ -234,6 +236,15 @@ def plan_by_hand() -> Iterator[str]:
             yield place(page, f"it does not say: {sums}")
 
 
+def quotes() -> Iterator[str]:
+    for page in FOR_USERS:
+        for path, code in re.findall(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", page.read_text(), re.S | re.M):
+            lines, size = (ROOT / path).read_text().splitlines(), len(code.splitlines())
+            parts = ("\n".join(lines[first : first + size]) for first in range(len(lines)))
+            if textwrap.dedent(code).rstrip() not in map(textwrap.dedent, parts):
+                yield place(page, f"{path} does not have these lines:\n{code}")
+
+
 def measurements() -> Iterator[str]:
     page = ROOT / "docs/performance-method.md"
     [section] = re.findall(r"^## One command for each question$(.*?)^## ", page.read_text(), re.M | re.S)
@@ -296,7 +307,7 @@ def reports() -> Iterator[str]:
 
 
 CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, plan_by_hand,
-         measurements, versions, reports]
+         quotes, measurements, versions, reports]
 failed = 0
 for case in CASES:
     problems = list(case())
