@@ -11,6 +11,7 @@
   After <!-- times differ --> times, speeds and the version of Linux are not compared. What they draw is in docs/drawings.
 * docs/layouts.md works a plan out by hand: its pieces, their holders and the sums are those of `shardwire plan --json`.
 * Blocks after <!-- from FILE --> are in that file, line by line.
+* docs/install.md lists the packages of `quickstart` and the options of the build, with their defaults and versions.
 * Measurements in docs/performance-method.md are suites of perf/meson.build.
 * Versions in docs/compatibility.md are those that the build asks for, and that the sources have.
 * The fields that docs/report.md lists are those of the header, and those that `shardwire run --report` writes.
@@ -245,6 +246,26 @@ def quotes() -> Iterator[str]:
                 yield place(page, f"{path} does not have these lines:\n{code}")
 
 
+def install() -> Iterator[str]:
+    page = ROOT / "docs/install.md"
+    text = page.read_text()
+    [packages] = re.findall(r"^packages=\(\n(.*?)^\)", (ROOT / "quickstart").read_text(), re.S | re.M)
+    needed = {word for line in packages.splitlines() for word in line.partition("#")[0].split()}
+    [table] = re.findall(r"^\| packages \| for \|\n((?:\|.*\n)+)", text, re.M)
+    for name in sorted(needed ^ set(re.findall(r"`([\w+-]+)`", table))):
+        yield place(page, f"{name} is {'not listed' if name in needed else 'no package of quickstart'}")
+    built = dict(re.findall(r"^option\('(\w+)'.*?value: '?([\w\[\]]*)", (ROOT / "meson_options.txt").read_text(), re.M))
+    listed = dict(re.findall(r"^\| `(\w+)` \| `?(\w+)`? \|", text, re.M))
+    for name in sorted({*built, *listed}):
+        default = built.get(name, "no option")
+        if listed.get(name) != ("empty" if default in ("", "[]") else default):
+            yield place(page, f"{name}: the build has {default or 'an empty text'}, the page says {listed.get(name)}")
+    for name, version in asked_versions().items():
+        title = {"ucx": "UCX", "pmix": "PMIx", "openssl": "OpenSSL"}.get(name, name)
+        if version and f"{title} {version}" not in text:
+            yield place(page, f"it does not say: {title} {version}")
+
+
 def measurements() -> Iterator[str]:
     page = ROOT / "docs/performance-method.md"
     [section] = re.findall(r"^## One command for each question$(.*?)^## ", page.read_text(), re.M | re.S)
@@ -257,22 +278,27 @@ def measurements() -> Iterator[str]:
                 yield place(page, f"there is no perf/cases/{name}.json")
 
 
-def versions() -> Iterator[str]:
-    page = ROOT / "docs/compatibility.md"
-    text = page.read_text()
-    listed = dict(re.findall(r"^\| `?([\w+]+)`? \| (?:(\d[\d.]*)[^|]*)?\|", text[text.index("## What it needs") :], re.M))
+def asked_versions() -> dict[str, str]:
+    """What the build asks for, by the names in docs/compatibility.md."""
     builds = "".join((ROOT / path).read_text() for path in ("meson.build", "src/cli/meson.build", "src/control/meson.build",
                                                             "transport/ucx/meson.build", "transport/libfabric/meson.build"))
     asked = dict(re.findall(r"dependency\('(\w+)',(?: version: '>=([\d.]+)',)?[^\n]*include_type", builds))
     asked["Meson"] = re.findall(r"meson_version: '>=([\d.]+)'", builds)[0]
     asked["nvcc"] = re.findall(r"nvcc_version.version_compare\('<([\d.]+)'\)", (ROOT / "src/memory/cuda/meson.build").read_text())[0]
     asked["Python"] = re.findall(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())[0]
-    for name, version in asked.items():
+    return asked
+
+
+def versions() -> Iterator[str]:
+    page = ROOT / "docs/compatibility.md"
+    text = page.read_text()
+    listed = dict(re.findall(r"^\| `?([\w+]+)`? \| (?:(\d[\d.]*)[^|]*)?\|", text[text.index("## What it needs") :], re.M))
+    for name, version in asked_versions().items():
         if listed.get(name) != version:
             yield place(page, f"{name}: the build asks for {version or 'any version'}, the page says {listed.get(name)}")
     [protocol] = re.findall(r"protocol_version = (\d+);", (ROOT / "src/wire/messages.hpp").read_text())
     [torch] = re.findall(r"^TRIED = \((.*)\)", (ROOT / "python/shardwire/torch/_version.py").read_text(), re.M)
-    [project] = re.findall(r"^  version: '([\d.]+)'", builds, re.M)
+    [project] = re.findall(r"^  version: '([\d.]+)'", (ROOT / "meson.build").read_text(), re.M)
     for known in (f"shardwire {project} ", f"| protocol {protocol} |", f"tested with {torch.replace(', ', ' and ')};".replace('"', "")):
         if known not in text:
             yield place(page, f"it does not say: {known}")
@@ -307,7 +333,7 @@ def reports() -> Iterator[str]:
 
 
 CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, plan_by_hand,
-         quotes, measurements, versions, reports]
+         quotes, install, measurements, versions, reports]
 failed = 0
 for case in CASES:
     problems = list(case())
