@@ -232,7 +232,16 @@ BOOST_AUTO_TEST_CASE(who_takes_a_lost_member_s_place_is_read_instead_of_it) {
 
 BOOST_AUTO_TEST_CASE(a_gather_that_times_out_names_who_did_not_come) {
   Job job;
-  const auto gather = [](Session& session) { return failure_of([&] { session.gather("all", {}, 300ms); }); };
+  const auto until = std::chrono::steady_clock::now() + patience;
+  // Member 0 has a second to answer who is missing. On a machine with too much to do it may take longer: then once more.
+  const auto gather = [&](Session& session) {
+    const auto once = [&] { return failure_of([&] { session.gather("all", {}, 300ms); }); };
+    Error error = once();
+    while (says(error, "member 0 does not answer which") && std::chrono::steady_clock::now() < until) {
+      error = once();
+    }
+    return error;
+  };
   BOOST_TEST((gather(job.reader).code() == ErrorCode::timed_out));  // from now on it has come
   const Error error = gather(*job.host);
   BOOST_TEST((gather(job.reader).ranks() == std::vector{Rank{1}}));
