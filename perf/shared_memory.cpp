@@ -70,7 +70,7 @@ struct Reader {
     transport::PeerAddress peer{.address = address};
     peer.sockets.push_back(std::move(socket));
     endpoint = fabric->connect(std::move(peer));
-    if (const auto path = endpoint->path({}); !path.read) throw std::runtime_error(path.why_not);
+    if (const auto path = endpoint->path({}); !path.read) throw std::runtime_error(path.why_not.detail);
   }
   [[nodiscard]] std::unique_ptr<transport::RemoteRegion> import_from(const transport::Region& region) const {
     const Bytes key = region.key();

@@ -6,10 +6,12 @@
 namespace shardwire::transport {
 
 // Do not load the driver in a process that uses no device: it takes memory on every device.
-std::string why_no_device_memory() {
-  if (!memory::devices_in_use()) return "this process uses no device, and maps no memory of one";
+support::Fallback why_no_device_memory() {
+  if (!memory::devices_in_use()) {
+    return {FallbackReason::no_device, "this process uses no device, and maps no memory of one"};
+  }
   const memory::FoundRuntime found = memory::device_runtime();
-  return found.runtime ? std::string() : found.why_not;
+  return found.runtime ? support::Fallback{} : support::Fallback{FallbackReason::no_device, found.why_not};
 }
 
 }  // namespace shardwire::transport

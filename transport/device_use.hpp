@@ -8,12 +8,13 @@
 
 #include "memory/device.hpp"
 #include "shardwire/error.hpp"
+#include "support/fallback.hpp"
 #include "transport/memory.hpp"
 
 namespace shardwire::transport {
 
-/// Empty if this process maps device memory; otherwise the reason, for people.
-std::string why_no_device_memory();
+/// Empty if this process maps device memory; otherwise the reason.
+support::Fallback why_no_device_memory();
 
 /// The whole allocation that contains the memory. Errors: throws Error{invalid_argument} if there is none (any more).
 // Defined in the header: modules of fabrics contain no object code of the library.

@@ -79,8 +79,11 @@ Viability probe_rdma(const std::string& folder) {
     }
   }
   if (!active.empty()) return {true, fmt::format("{}", fmt::join(active, ", "))};
-  if (others.empty()) return {false, fmt::format("no RDMA device (nothing under {})", folder)};
-  return {false, fmt::format("no RDMA device with an active port ({})", fmt::join(others, ", "))};
+  if (others.empty()) {
+    return {false, fmt::format("no RDMA device (nothing under {})", folder), FallbackReason::no_device};
+  }
+  return {false, fmt::format("no RDMA device with an active port ({})", fmt::join(others, ", ")),
+          FallbackReason::no_device};
 }
 
 Viability probe_libfabric_devices(const std::string& infiniband, const std::string& cxi) {
@@ -92,7 +95,8 @@ Viability probe_libfabric_devices(const std::string& infiniband, const std::stri
     if (driver.filename() == "efa") found.insert(device);
   }
   if (!found.empty()) return {true, fmt::format("{}", fmt::join(found, ", "))};
-  return {false, fmt::format("no EFA or Slingshot device (under {} and {})", infiniband, cxi)};
+  return {false, fmt::format("no EFA or Slingshot device (under {} and {})", infiniband, cxi),
+          FallbackReason::no_device};
 }
 
 std::vector<std::string> active_ports(const std::string& folder) {

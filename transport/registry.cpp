@@ -36,17 +36,19 @@ static const support::Module& module() {
 // The kernel is queried first: without suitable hardware the library is not loaded. UCX_TLS may be meant for another
 // library, such as MPI, so it counts only if the user asked for UCX.
 static Viability probe(Asked asked) {
-  if (!SHARDWIRE_HAVE_UCX) return {false, module().why_not};
+  if (!SHARDWIRE_HAVE_UCX) return {false, module().why_not, FallbackReason::not_built};
   const Viability hardware = probe_rdma();
   const bool told = support::variable("UCX_TLS").has_value();
   if (!hardware.viable && asked == Asked::automatically) return hardware;
   if (!hardware.viable && !told) {
-    return {false, hardware.detail + "; set UCX_TLS to run it over TCP or shared memory"};
+    return {false, hardware.detail + "; set UCX_TLS to run it over TCP or shared memory", hardware.reason};
   }
   // UCX 1.13 loops for ever if it cannot pin its own buffers.
   const bool pins = hardware.viable && !reading_transports(support::variable("UCX_TLS").value_or("")).empty();
-  if (const std::string why = too_little_to_pin(pinnable_bytes()); pins && !why.empty()) return {false, why};
-  if (module().table == nullptr) return {false, module().why_not};
+  if (const std::string why = too_little_to_pin(pinnable_bytes()); pins && !why.empty()) {
+    return {false, why, FallbackReason::memlock};
+  }
+  if (module().table == nullptr) return {false, module().why_not, FallbackReason::library_missing};
   return table_of(module())->probe(asked);
 }
 static std::unique_ptr<Fabric> open() {
@@ -68,17 +70,20 @@ static const support::Module& module() {
 // Automatically it serves only NICs over which UCX has no hardware reads. FI_PROVIDER may be meant for another library,
 // such as MPI.
 static Viability probe(Asked asked) {
-  if (!SHARDWIRE_HAVE_LIBFABRIC) return {false, module().why_not};
+  if (!SHARDWIRE_HAVE_LIBFABRIC) return {false, module().why_not, FallbackReason::not_built};
   const Viability hardware = probe_libfabric_devices();
   if (!hardware.viable && asked == Asked::automatically) return hardware;
   const auto chosen = support::variable("FI_PROVIDER");
   const bool any = hardware.viable || probe_rdma().viable;
   if (!any && !chosen) {
-    return {false, hardware.detail + ", nor another RDMA device; set FI_PROVIDER=tcp to run it over TCP"};
+    return {false, hardware.detail + ", nor another RDMA device; set FI_PROVIDER=tcp to run it over TCP",
+            hardware.reason};
   }
   const bool pins = any && leaves_hardware_providers(chosen.value_or(""));
-  if (const std::string why = too_little_to_pin(pinnable_bytes()); pins && !why.empty()) return {false, why};
-  if (module().table == nullptr) return {false, module().why_not};
+  if (const std::string why = too_little_to_pin(pinnable_bytes()); pins && !why.empty()) {
+    return {false, why, FallbackReason::memlock};
+  }
+  if (module().table == nullptr) return {false, module().why_not, FallbackReason::library_missing};
   return table_of(module())->probe(asked);
 }
 static std::unique_ptr<Fabric> open() {
@@ -115,7 +120,7 @@ int device_of(void* communicator);
   throw Error(ErrorCode::unsupported, "the nccl collective is off: " SHARDWIRE_NCCL_DETAIL);
 }
 static Viability probe() {
-  return {false, SHARDWIRE_NCCL_DETAIL};
+  return {false, SHARDWIRE_NCCL_DETAIL, FallbackReason::not_built};
 }
 static std::string domain() {
   refuse();
@@ -138,7 +143,7 @@ Viability probe(Asked);
 std::unique_ptr<Fabric> open();
 #else
 static Viability probe(Asked) {
-  return {false, SHARDWIRE_SHM_DETAIL};
+  return {false, SHARDWIRE_SHM_DETAIL, FallbackReason::not_built};
 }
 static std::unique_ptr<Fabric> open() {
   throw Error(ErrorCode::unsupported, "the shm transport is off: " SHARDWIRE_SHM_DETAIL);

@@ -16,6 +16,7 @@
 #include "shardwire/types.hpp"
 #include "support/descriptors.hpp"
 #include "support/encryption.hpp"
+#include "support/fallback.hpp"
 #include "transport/memory.hpp"
 
 namespace shardwire::memory {
@@ -114,7 +115,7 @@ struct Path {
   ByteCount max_read_bytes = 0;     ///< per list
   int max_reads = 0;                ///< useful number of lists under way at once
   bool gpu_direct = false;          ///< device memory is moved without passing host memory
-  std::string why_not{};            ///< for people: why memory is not mapped, not read, or staged through the host
+  support::Fallback why_not{};      ///< why memory is not mapped, not read, or staged through the host
 };
 
 /// One range of a list of reads.
@@ -228,7 +229,8 @@ class Fabric {
 /// Either viable, or the reason why not.
 struct Viability {
   bool viable = false;
-  std::string detail;  ///< loaded version, or the reason
+  std::string detail;       ///< loaded version, or the reason
+  FallbackReason reason{};  ///< the same as an enumerator
 };
 
 /// Rank of a transport's paths among those of all transports, by use: 1 is best, 0 means never. For each peer and its

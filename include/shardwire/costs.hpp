@@ -38,8 +38,36 @@ enum class Reach : std::uint8_t {
 };
 inline constexpr std::size_t reach_count = 3;
 
+/// Why bytes do not take a better path. A text beside it has the details. Later versions may add reasons.
+enum class FallbackReason : std::uint8_t {
+  none,             ///< no better path is known
+  by_design,        ///< the transport does no better: a NIC maps no memory, tcp only carries messages
+  other_host,       ///< shared memory and local sockets reach one host only
+  not_in_arena,     ///< the source's memory is in no arena, so that it is read or sent, not mapped
+  not_connected,    ///< nothing needed it
+  left_out,         ///< SessionOptions::transport, or a variable of UCX or libfabric, names others
+  not_built,        ///< this build of the library is without it
+  library_missing,  ///< a library that it needs cannot be loaded
+  library_unfit,    ///< that library lacks what is needed: a newer version, or an option of its build
+  no_device,        ///< there is no fit device: no NIC with an active port, no GPU that this process uses
+  memlock,          ///< this process may pin too little memory (ulimit -l)
+  peer_without,     ///< the peer has not opened it, or does not let itself be read
+  other_domain,     ///< the peer's has another version, or is in another network
+  other_namespace,  ///< the peer is in another namespace of processes or of networks
+  other_user,       ///< the peer is a process of another user
+  undumpable,       ///< the peer is not dumpable (prctl PR_SET_DUMPABLE)
+  ptrace_scope,     ///< Yama forbids to attach to the peer (kernel.yama.ptrace_scope)
+  seccomp,          ///< a seccomp filter forbids process_vm_readv
+  not_permitted,    ///< another rule of the kernel forbids to attach to the peer
+  no_gpu_direct,    ///< memory of a GPU passes host memory, because NIC, driver or transport do not reach it
+  no_peer_access,   ///< memory of a GPU passes host memory, because another GPU of this process cannot access it
+  failed,           ///< connecting, registering or reading failed
+};
+inline constexpr std::size_t fallback_reason_count = 22;
+
 std::string_view to_string(Method method);
 std::string_view to_string(Reach reach);
+std::string_view to_string(FallbackReason reason);
 /// Empty for an unknown name.
 std::optional<Method> method_from(std::string_view name);
 

@@ -26,7 +26,7 @@ enum class ErrorCode {
   peer_lost,         ///< a member died or closed its connection; other peers stay usable
   timed_out,         ///< the deadline of the operation passed
   cancelled,         ///< the caller cancelled the operation
-  transport_failed,  ///< a fabric or a connection reported a fault, or a peer broke the protocol
+  transport_failed,  ///< a transport or a connection reported a fault, or a peer broke the protocol
   internal,          ///< a bug in the library
   withdrawn,         ///< a source retired memory while it was being read, and there is no replacement
   step_mismatch,     ///< the publication is not at the requested step, or the sources are not all at one step

@@ -128,7 +128,7 @@ class SHARDWIRE_LOCAL RegisteredMemory;
 class SHARDWIRE_LOCAL RegistrationState;
 }  // namespace detail
 
-/// Memory that peers can reach without a copy in between (shared memory on one host, registered memory on a fabric).
+/// Memory that peers can reach without a copy in between (shared memory on one host, registered memory that a NIC reads).
 /// Movable owner: the memory is freed when the arena and every publication that uses it are gone. It may outlive its
 /// session.
 /// Alignment: at least 64 bytes. Content: zeros.
@@ -162,7 +162,7 @@ class Arena {
   std::shared_ptr<detail::RegisteredMemory> state_;  // owners: this handle and the session's table of regions
 };
 
-/// Memory of the caller that peers can read directly, as far as the session's fabrics support it
+/// Memory of the caller that peers can read directly, as far as the session's transports support it
 /// (Session::register_memory). Movable owner: the destructor withdraws all keys, then deregisters. A range that lies
 /// inside an open registration costs nothing and shares it; the last handle withdraws it. Memory inside an arena stays
 /// under the arena's registration.

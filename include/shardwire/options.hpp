@@ -22,9 +22,9 @@ using Duration = std::chrono::nanoseconds;
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-/// How a session's thread waits for its fabrics. Default: polls for up to 0.1 ms, then sleeps.
+/// How a session's thread waits for its transports. Default: polls for up to 0.1 ms, then sleeps.
 struct ProgressMode {
-  /// How long it polls the fabrics after the last activity (data moved, or a wake-up) before it sleeps on their
+  /// How long it polls the transports after the last activity (data moved, or a wake-up) before it sleeps on their
   /// descriptors. Saves the wake-up latency of messages that arrive within that time. Between two polls it yields its
   /// core to other runnable threads.
   Duration spin = std::chrono::microseconds(100);
@@ -52,7 +52,7 @@ struct KeeperOptions {
 /// Fields left empty take their value from the environment, else the stated default. Unknown SHARDWIRE_* variables
 /// produce one warning.
 struct SessionOptions {
-  /// "auto": every fabric that works on this machine, with the best one for each peer. Or a list: "shm,tcp", "tcp",
+  /// "auto": every transport that works on this machine, with the best one for each peer. Or a list: "shm,tcp", "tcp",
   /// "ucx", "loopback" (between sessions of one process, for tests). Empty: SHARDWIRE_TRANSPORT, else auto.
   std::string transport{};
   /// Limit of the staging that serves readers of this member's publications. Empty: SHARDWIRE_STAGING_BYTES (a number,

@@ -63,10 +63,12 @@ class MethodTable {
 struct PeerReport {
   Rank rank{};  ///< in the source layout
   ByteCount bytes = 0;
-  std::string path;              ///< "local" or "<transport>/<method>"
-  std::string carrier;           ///< device or protocol behind the path
-  std::string why_not;           ///< reason for not taking a better path; empty if there is none
-  double predicted_seconds = 0;  ///< of these bytes by the cost model, if they had the machine to themselves
+  std::string path;    ///< "local" or "<transport>/<method>"
+  std::string device;  ///< for people: device or protocol behind the path
+  /// Why they took no better path. If several reasons came together, one that somebody can remove, if there is any.
+  FallbackReason fallback_reason{};
+  std::string fallback_detail{};  ///< for people: all reasons; empty if there is none
+  double predicted_seconds = 0;   ///< of these bytes by the cost model, if they had the machine to themselves
 };
 
 /// A source that a restore has given up.
@@ -118,7 +120,7 @@ struct RestoreReport {
   double registration_seconds = 0;
   double digest_seconds = 0;         ///< processor time of digests on this side: Verify::digest mostly inside `move`,
                                      ///< Replicas::compare inside `verify`
-  std::string transport;             ///< name and loaded version of the fabric
+  std::string transport;             ///< names and loaded versions of the open transports
   std::vector<PeerReport> peers;     ///< ascending by rank, one line per (peer, path)
   std::optional<std::int64_t> step;  ///< of the sources; none before they are chosen
   std::vector<IncompleteStep> incomplete_steps;  ///< newer than `step`, newest first

@@ -128,10 +128,10 @@ class Restore {
   ///                           (gaps() lists the boxes), or this process lost its membership
   ///         timed_out         the deadline passed; ranks() lists the ranks the restore was waiting for
   ///         cancelled         cancel(), the destructor or the end of the session stopped the restore
-  ///         unsupported       RestoreOptions::method cannot move a piece, this process and a source share no fabric,
+  ///         unsupported       RestoreOptions::method cannot move a piece, this process and a source share no transport,
   ///                           or one of them encrypts and the other cannot
   ///         out_of_resources  the staging budget is smaller than one element, or the system is out of memory
-  ///         transport_failed  the fabric failed, or digests differ (Verify::digest)
+  ///         transport_failed  the transport failed, or digests differ (Verify::digest)
   ///         Exceptions of a progress callback or of the log sink come out unchanged.
   void wait();
   /// As wait(), for at most `timeout`. Returns false if the restore is still running then.
@@ -234,7 +234,7 @@ class Exchange {
 ///          own, so a publisher needs to call nothing.
 /// End:     destroying a session ends its restores with Error{cancelled} and its publications without waiting for their
 ///          readers. Arenas stay until their own handles and publications are gone. After close() every call except
-///          rank(), world_size(), transport() and close() throws Error{invalid_argument}.
+///          rank(), world_size(), transports() and close() throws Error{invalid_argument}.
 /// Callbacks: functions of the caller that run on the session's thread (progress, on_done(), the log sink) may not call
 ///          what waits for that thread: restore(), resume(), exchange(), start_exchange(), gather(), barrier(), paths(), inventory(),
 ///          await_step(), close(), and the waits of operations that are not over. These throw Error{unsupported} there.
@@ -265,27 +265,27 @@ class Session {
   /// The member number. Of a guest (Bootstrap::guest): the one that it got, not below world_size().
   [[nodiscard]] int rank() const;
   [[nodiscard]] int world_size() const;
-  /// Name and version of every open fabric, e.g. {"shm 1 (Linux 6.1)", "tcp 1"}. The session chooses a path for each
+  /// Name and version of every open transport, e.g. {"shm 1 (Linux 6.1)", "tcp 1"}. The session chooses a path for each
   /// peer and kind of memory.
-  [[nodiscard]] std::vector<std::string> transport() const;
+  [[nodiscard]] std::vector<std::string> transports() const;
 
   /// Allocates host memory that peers can map or read directly. Zero bytes are legal.
   /// Errors: throws Error{out_of_resources} if the system has no such memory, Error{invalid_argument} after close().
   Arena allocate(ByteCount bytes);
   /// Allocates zeroed memory of a device (MemoryKind::cuda) or of the host (MemoryKind::host, which ignores `device`).
-  /// Peers can read device memory through fabrics that support it; otherwise it is staged through host memory, as
+  /// Peers can read device memory through transports that support it; otherwise it is staged through host memory, as
   /// paths() and reports show. Blocks until the memory is zeroed.
   /// Errors: in addition, throws Error{unsupported} if the process has no device, Error{invalid_argument} for an
   ///         unknown device and for MemoryKind::detect, Error{out_of_resources} if device memory is exhausted,
   ///         Error{transport_failed} if the device has failed.
   Arena allocate(ByteCount bytes, MemoryKind kind, int device = 0);
   /// Offers a dense range of the caller's memory, with its size given in `view`, for direct reading by peers: by the
-  /// hardware of a fabric that supports it, or by the kernel within a host. Publications in that range are then read in
+  /// hardware of a transport that supports it, or by the kernel within a host. Publications in that range are then read in
   /// place, and messages need no registration of their own. Blocks while the system pins the memory; the report gives
   /// the time.
-  /// Devices: the kind of memory is detected as for published views. Memory of a device that no fabric of this session
+  /// Devices: the kind of memory is detected as for published views. Memory of a device that no transport of this session
   ///          supports is accepted too; it is staged through host memory, as paths() and reports show. The same program
-  ///          therefore runs on machines with and without such fabrics.
+  ///          therefore runs on machines with and without such transports.
   /// Errors: throws Error{invalid_argument} for a view without a size or with strides, and for unmapped memory. For a
   ///         view that names a device, throws Error{invalid_argument} if the memory is on another device, on none, or
   ///         too small, and Error{unsupported} if the process has no device. Throws Error{out_of_resources} if the
@@ -352,9 +352,9 @@ class Session {
   /// Errors: throws Error{timed_out} naming the members that did not come within `timeout`, Error{peer_lost} naming one
   ///         that died. This member has then not come: the next call begins anew, also with a replacement of one that died.
   void barrier(Duration timeout);
-  /// The path from this process to each current publisher of `name`. Connects to each over every fabric that both have
+  /// The path from this process to each current publisher of `name`. Connects to each over every transport that both have
   /// open; moves no data. Ascending by layout rank, this process included; empty if there is no publisher. For a peer
-  /// that is unreachable or does not answer within `timeout`, PeerPath::why_not gives the reason.
+  /// that is unreachable or does not answer within `timeout`, PeerPath::failure gives the reason.
   /// Errors: throws Error{timed_out} if the publishers are not known within `timeout`, Error{peer_lost} if they can no
   ///         longer be determined, Error{cancelled} if the session is closed meanwhile.
   /// Cost:   one connection and its sockets per publisher, kept for later restores. Intended for people and logs.

@@ -454,7 +454,7 @@ std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meetin
   const auto hosts = session.gather("perf hosts", host_identity(), setup.timeout);
   const StatePlace place = place_of(setup.memory, number_on_host(hosts, role.member), setup.ordinary);
   mine.device = device_of(setup, place.device);
-  for (const std::string& one : session.transport()) mine.fabric += (mine.fabric.empty() ? "" : ", ") + one;
+  for (const std::string& one : session.transports()) mine.fabric += (mine.fabric.empty() ? "" : ", ") + one;
   if (setup.exchange) mine.fabric += ", " + collective_version();
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
     mine.measurements.push_back(Contest(setup, number, session, meeting, role, place).run());

@@ -120,7 +120,7 @@ std::string port_of(std::string_view carrier, const std::string& root) {
 }
 
 std::string_view moving_carrier(const PeerReport& peer) {
-  const std::string_view carrier = peer.carrier;
+  const std::string_view carrier = peer.device;
   const bool reads = peer.path.ends_with("/read") || peer.path.ends_with("/sieved_read");
   const std::size_t at = carrier.find(reading_port);
   if (at == std::string_view::npos) return carrier;

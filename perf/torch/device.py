@@ -162,7 +162,7 @@ class Member:
         row: dict[str, Any] = {
             "name": f"PyTorch{', expandable segments' if EXPANDABLE else ''}: {name}", "target": "gpu", "commit": self.options.commit,
             "versions": {"torch": torch.__version__, "cuda": torch.version.cuda}, "processes": RANKS,
-            "transport": [one.split()[0] for one in self.session.transport],
+            "transport": [one.split()[0] for one in self.session.transports],
             "device": {"name": torch.cuda.get_device_name() if self.on_gpu else "cpu"}}
         if taken:
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors(self.target).values())

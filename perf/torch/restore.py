@@ -138,7 +138,7 @@ def work(rank: int, repeats: int, columns: int, transport: str) -> None:
                 seconds[name].append(took)
     if rank == 0:
         medians = {name: statistics.median(all_) for name, all_ in seconds.items()}
-        names = session.transport
+        names = session.transports
         moved = sum(tensor.numel() * tensor.element_size() for tensor in into.values())
         print(json.dumps({"case": "one layer, fsdp2 4 -> fsdp2 2 x tp 2", "bytes": moved, "transport": [name.split()[0] for name in names],
                           "torch": torch.__version__,

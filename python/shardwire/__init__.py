@@ -19,20 +19,20 @@ from ._core import (Arena, Catalog, Exchange, Inventory, JobLayout, Layout, Publ
 from ._errors import (Cancelled, Corrupt, Error, InternalError, InvalidArgument, LayoutMismatch, OutOfResources, PeerLost,
                       StepMismatch, TimedOut, TransportFailed, Unsupported, Withdrawn)
 from ._report import CorruptBox, ExchangeResult, IncompleteStep, LostSource, MethodReport, PeerReport, Report, StageSeconds
-from ._types import (Box, FabricPath, FlatMember, Flow, Gap, MemoryPaths, ParamGroup, PeerPath, PlacedBox, Plan, PlannedPiece,
-                     Progress, Publisher, Replicate, SessionUsage, Shard, StridedShard, TargetTotals, TensorInfo, TensorKey,
-                     TensorValue, Totals)
+from ._types import (Box, FlatMember, Flow, Gap, MemoryPaths, ParamGroup, PeerPath, PlacedBox, Plan, PlannedPiece, Progress,
+                     Publisher, RejectedTransport, Replicate, SessionUsage, Shard, StridedShard, TargetTotals, TensorInfo, TensorKey,
+                     TensorValue, Totals, TransportPath)
 
 __version__: str = _core.version
 
 __all__ = [
-    "Arena", "Box", "Cancelled", "Catalog", "Corrupt", "CorruptBox", "Error", "Exchange", "ExchangeResult", "FabricPath",
+    "Arena", "Box", "Cancelled", "Catalog", "Corrupt", "CorruptBox", "Error", "Exchange", "ExchangeResult",
     "FlatMember", "Flow", "Gap", "IncompleteStep", "InternalError", "InvalidArgument", "Inventory", "JobLayout", "Layout",
     "LayoutMismatch", "LostSource", "MemoryPaths", "MethodReport", "OutOfResources", "ParamGroup", "PeerLost", "PeerPath",
-    "PeerReport", "PlacedBox", "Plan", "PlannedPiece", "Progress", "Publication", "Publisher", "Registration", "Replicate",
-    "Report", "Restore", "Retirement",
-    "Session", "SessionUsage", "Shard", "StageSeconds", "StepMismatch", "StridedShard", "TargetTotals", "TensorInfo",
-    "TensorKey", "TensorValue", "TimedOut", "Totals", "TransportFailed", "Unsupported", "View", "Withdrawn", "plan", "totals",
+    "PeerReport", "PlacedBox", "Plan", "PlannedPiece", "Progress", "Publication", "Publisher", "Registration",
+    "RejectedTransport", "Replicate", "Report", "Restore", "Retirement", "Session", "SessionUsage", "Shard", "StageSeconds", "StepMismatch", "StridedShard", "TargetTotals", "TensorInfo",
+    "TensorKey", "TensorValue", "TimedOut", "Totals", "TransportFailed", "TransportPath", "Unsupported", "View", "Withdrawn",
+    "plan", "totals",
 ]
 
 _atexit.register(_core.end)

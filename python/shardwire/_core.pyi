@@ -400,8 +400,8 @@ class Session:
     def world_size(self) -> int: ...
 
     @property
-    def transport(self) -> list[str]:
-        """Name and version of every open fabric."""
+    def transports(self) -> list[str]:
+        """Name and version of every open transport."""
 
     def allocate(self, nbytes: int, device: int | None = None) -> Arena:
         """Zeroed memory that peers can map or read directly."""

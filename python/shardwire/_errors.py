@@ -80,7 +80,7 @@ class Cancelled(Error):
 
 
 class TransportFailed(Error, ConnectionError):
-    """A fabric or a connection reported a fault, or a peer broke the protocol."""
+    """A transport or a connection reported a fault, or a peer broke the protocol."""
 
     code = "transport_failed"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from ._types import Box, Gap, TensorKey
+from ._types import Box, FallbackReason, Gap, TensorKey
 
 
 class StageSeconds(NamedTuple):
@@ -31,13 +31,18 @@ class MethodReport(NamedTuple):
 
 
 class PeerReport(NamedTuple):
-    """Bytes that came from one source rank by one path, and the reason why there was no better path."""
+    """Bytes that came from one source rank by one path.
+
+    `fallback_reason`: why there was no better path, one that somebody can remove if there is any. `fallback_detail`: all reasons, for
+    people.
+    """
 
     rank: int
     bytes: int
     path: str
-    carrier: str
-    why_not: str
+    device: str
+    fallback_reason: FallbackReason
+    fallback_detail: str
     predicted_seconds: float
 
 

@@ -19,6 +19,10 @@ Value = Any
 
 Absent = Literal["error", "skip", "zero"]
 Agree = Literal["authoritative", "any", "per_rank"]
+FallbackReason = Literal["none", "by_design", "other_host", "not_in_arena", "not_connected", "left_out", "not_built",
+                         "library_missing", "library_unfit", "no_device", "memlock", "peer_without", "other_domain",
+                         "other_namespace", "other_user", "undumpable", "ptrace_scope", "seccomp", "not_permitted",
+                         "no_gpu_direct", "no_peer_access", "failed"]
 MeshOrder = Literal["mesh", "tp_first"]
 Method = Literal["local", "mapped", "read", "sieved_read", "zcopy", "packed", "collective"]
 Replicas = Literal["spread", "first", "compare"]
@@ -170,35 +174,47 @@ class Totals(NamedTuple):
     flows: list[Flow]
 
 
-class FabricPath(NamedTuple):
-    """One fabric between this process and a peer, for memory of one kind."""
+class TransportPath(NamedTuple):
+    """One open transport between this process and a peer, for memory of one kind.
+
+    `fallback_reason`: why memory is not mapped, not read, or staged through host memory; `fallback_detail`: the same for people.
+    """
 
     transport: str
-    carrier: str
+    device: str
     reach: str
     map: bool
     read: bool
     message: bool
     gpu_direct: bool
-    why_not: str
+    fallback_reason: FallbackReason
+    fallback_detail: str
+
+
+class RejectedTransport(NamedTuple):
+    """A transport that is not used, although it would come before the first one that is."""
+
+    transport: str
+    reason: FallbackReason
+    detail: str
 
 
 class MemoryPaths(NamedTuple):
-    """Paths for memory of one kind, best first, and the reasons why none is better."""
+    """Transports for memory of one kind, best first, and those that are not used although they would come before."""
 
     memory: str
-    fabrics: list[FabricPath]
-    not_better: list[str]
+    transports: list[TransportPath]
+    rejected: list[RejectedTransport]
 
 
 class PeerPath(NamedTuple):
-    """Paths between this process and one publisher."""
+    """Paths between this process and one publisher; `failure`: why they, or some of them, could not be determined."""
 
     member: int
     rank: int
     address: str
     memory: list[MemoryPaths]
-    why_not: str
+    failure: str
 
 
 class SessionUsage(NamedTuple):

@@ -36,7 +36,8 @@ nb::object to_python(const RestoreReport& report) {
   const StageSeconds& s = report.seconds;
   nb::list peers;
   for (const PeerReport& peer : report.peers) {
-    peers.append(make_report("PeerReport", to_int(peer.rank), peer.bytes, peer.path, peer.carrier, peer.why_not,
+    peers.append(make_report("PeerReport", to_int(peer.rank), peer.bytes, peer.path, peer.device,
+                             std::string(to_string(peer.fallback_reason)), peer.fallback_detail,
                              peer.predicted_seconds));
   }
   nb::list lost;
@@ -74,15 +75,19 @@ nb::object to_python(const SessionUsage& usage) {
 nb::object to_python(const PeerPath& path) {
   nb::list memory;
   for (const MemoryPaths& kind : path.memory) {
-    nb::list fabrics;
-    for (const FabricPath& one : kind.fabrics) {
-      fabrics.append(make("FabricPath", one.transport, one.carrier, std::string(to_string(one.reach)), one.map,
-                          one.read, one.message, one.gpu_direct, one.why_not));
+    nb::list transports;
+    for (const TransportPath& one : kind.transports) {
+      transports.append(make("TransportPath", one.transport, one.device, std::string(to_string(one.reach)), one.map,
+                             one.read, one.message, one.gpu_direct, std::string(to_string(one.fallback_reason)),
+                             one.fallback_detail));
     }
-    memory.append(
-        make("MemoryPaths", kind.memory == MemoryKind::cuda ? "cuda" : "host", fabrics, texts(kind.not_better)));
+    nb::list rejected;
+    for (const RejectedTransport& one : kind.rejected) {
+      rejected.append(make("RejectedTransport", one.transport, std::string(to_string(one.reason)), one.detail));
+    }
+    memory.append(make("MemoryPaths", kind.memory == MemoryKind::cuda ? "cuda" : "host", transports, rejected));
   }
-  return make("PeerPath", path.member, to_int(path.rank), path.address, memory, path.why_not);
+  return make("PeerPath", path.member, to_int(path.rank), path.address, memory, path.failure);
 }
 
 }  // namespace shardwire::python

@@ -367,7 +367,7 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("rank", [](PySession& self) { return self->rank(); })
       .def_prop_ro("world_size", [](PySession& self) { return self->world_size(); })
       .def_prop_ro(
-          "transport", [](PySession& self) { return self->transport(); }, "Name and version of every open fabric.")
+          "transports", [](PySession& self) { return self->transports(); }, "Name and version of every open transport.")
       .def(
           "allocate",
           [](PySession& self, ByteCount nbytes, std::optional<int> device) {

@@ -20,25 +20,34 @@ shardwire_peer_path path_of(const PeerPath& peer) {
   out.member = peer.member;
   out.rank = to_int(peer.rank);
   out.address = peer.address.c_str();
-  out.why_not = peer.why_not.c_str();
+  out.failure = peer.failure.c_str();
   out.memory_count = peer.memory.size();
   return out;
 }
 
-shardwire_fabric_path path_of(const FabricPath& fabric) {
-  auto out = defaults<shardwire_fabric_path>();
-  out.reach = static_cast<shardwire_reach>(fabric.reach);
-  out.transport = fabric.transport.c_str();
-  out.carrier = fabric.carrier.c_str();
-  out.why_not = fabric.why_not.c_str();
-  out.max_read_bytes = fabric.max_read_bytes;
-  out.max_message_ranges = fabric.max_message_ranges;
-  out.max_read_ranges = fabric.max_read_ranges;
-  out.max_reads = fabric.max_reads;
-  out.map = fabric.map;
-  out.read = fabric.read;
-  out.message = fabric.message;
-  out.gpu_direct = fabric.gpu_direct;
+shardwire_transport_path path_of(const TransportPath& path) {
+  auto out = defaults<shardwire_transport_path>();
+  out.reach = static_cast<shardwire_reach>(path.reach);
+  out.transport = path.transport.c_str();
+  out.device = path.device.c_str();
+  out.fallback_reason = static_cast<shardwire_fallback_reason>(path.fallback_reason);
+  out.fallback_detail = path.fallback_detail.c_str();
+  out.max_read_bytes = path.max_read_bytes;
+  out.max_message_ranges = path.max_message_ranges;
+  out.max_read_ranges = path.max_read_ranges;
+  out.max_reads = path.max_reads;
+  out.map = path.map;
+  out.read = path.read;
+  out.message = path.message;
+  out.gpu_direct = path.gpu_direct;
+  return out;
+}
+
+shardwire_rejected_transport rejected_of(const RejectedTransport& rejected) {
+  auto out = defaults<shardwire_rejected_transport>();
+  out.transport = rejected.transport.c_str();
+  out.reason = static_cast<shardwire_fallback_reason>(rejected.reason);
+  out.detail = rejected.detail.c_str();
   return out;
 }
 
@@ -49,14 +58,27 @@ void give_if_asked(Number* out, Value value) {
 
 }  // namespace
 
+static_assert(fallback_reason_count == SHARDWIRE_FALLBACK_COUNT);
+static_assert(static_cast<int>(FallbackReason::memlock) == SHARDWIRE_FALLBACK_MEMLOCK);
+static_assert(static_cast<int>(FallbackReason::failed) == SHARDWIRE_FALLBACK_FAILED);
+
 SHARDWIRE_C_BEGIN
+
+const char* shardwire_fallback_reason_name(shardwire_fallback_reason reason) {
+  if (reason < 0 || reason >= SHARDWIRE_FALLBACK_COUNT) return "unknown";
+  return to_string(static_cast<FallbackReason>(reason)).data();
+}
 
 void shardwire_peer_path_init(shardwire_peer_path* path, size_t size) {
   initialize(path, size);
 }
 
-void shardwire_fabric_path_init(shardwire_fabric_path* path, size_t size) {
+void shardwire_transport_path_init(shardwire_transport_path* path, size_t size) {
   initialize(path, size);
+}
+
+void shardwire_rejected_transport_init(shardwire_rejected_transport* rejected, size_t size) {
+  initialize(rejected, size);
 }
 
 void shardwire_paths_free(shardwire_paths* paths) {
@@ -79,26 +101,29 @@ shardwire_code shardwire_paths_peer(const shardwire_paths* paths, size_t peer, s
 }
 
 shardwire_code shardwire_paths_memory(const shardwire_paths* paths, size_t peer, size_t memory,
-                                      shardwire_memory_kind* kind, size_t* fabric_count, size_t* not_better_count,
+                                      shardwire_memory_kind* kind, size_t* transport_count, size_t* rejected_count,
                                       shardwire_error** error) {
   return guarded(error, [&] {
     const MemoryPaths& found = memory_at(paths, peer, memory);
     give_if_asked(kind, found.memory);
-    give_if_asked(fabric_count, found.fabrics.size());
-    give_if_asked(not_better_count, found.not_better.size());
+    give_if_asked(transport_count, found.transports.size());
+    give_if_asked(rejected_count, found.rejected.size());
   });
 }
 
-shardwire_code shardwire_paths_fabric(const shardwire_paths* paths, size_t peer, size_t memory, size_t fabric,
-                                      shardwire_fabric_path* path, shardwire_error** error) {
+shardwire_code shardwire_paths_transport(const shardwire_paths* paths, size_t peer, size_t memory, size_t index,
+                                         shardwire_transport_path* path, shardwire_error** error) {
   return guarded(error, [&] {
-    fill(path, path_of(entry(memory_at(paths, peer, memory).fabrics, fabric, "fabric")), "fabric_path");
+    fill(path, path_of(entry(memory_at(paths, peer, memory).transports, index, "transport")), "transport_path");
   });
 }
 
-shardwire_code shardwire_paths_not_better(const shardwire_paths* paths, size_t peer, size_t memory, size_t index,
-                                          const char** reason, shardwire_error** error) {
-  return give(reason, error, [&] { return entry(memory_at(paths, peer, memory).not_better, index, "reason").c_str(); });
+shardwire_code shardwire_paths_rejected(const shardwire_paths* paths, size_t peer, size_t memory, size_t index,
+                                        shardwire_rejected_transport* rejected, shardwire_error** error) {
+  return guarded(error, [&] {
+    fill(rejected, rejected_of(entry(memory_at(paths, peer, memory).rejected, index, "rejected transport")),
+         "rejected_transport");
+  });
 }
 
 SHARDWIRE_C_END

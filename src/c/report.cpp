@@ -72,8 +72,9 @@ shardwire_peer_figures figures_of(const PeerReport& report) {
   out.rank = to_int(report.rank);
   out.moved_bytes = report.bytes;
   out.path = report.path.c_str();
-  out.carrier = report.carrier.c_str();
-  out.why_not = report.why_not.c_str();
+  out.device = report.device.c_str();
+  out.fallback_reason = static_cast<shardwire_fallback_reason>(report.fallback_reason);
+  out.fallback_detail = report.fallback_detail.c_str();
   out.predicted_seconds = report.predicted_seconds;
   return out;
 }

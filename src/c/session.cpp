@@ -53,7 +53,7 @@ int32_t shardwire_session_world_size(const shardwire_session* session) {
 
 shardwire_code shardwire_session_transports(const shardwire_session* session, shardwire_strings** transports,
                                             shardwire_error** error) {
-  return create(transports, error, [&] { return object(session, "session").transport(); });
+  return create(transports, error, [&] { return object(session, "session").transports(); });
 }
 
 shardwire_code shardwire_session_usage(const shardwire_session* session, shardwire_usage* usage,

@@ -50,8 +50,8 @@ Line line_of(Rank target, std::span<const PeerReport> rows) {
   };
   for (const PeerReport& row : rows) {
     line.methods += fmt::format("{}{} {}", line.methods.empty() ? "" : ", ", row.path, human(row.bytes));
-    add(line.carriers, row.carrier, ", ");
-    add(reasons, row.why_not, "; ");
+    add(line.carriers, row.device, ", ");
+    add(reasons, row.fallback_detail, "; ");
     bytes += row.bytes;
     seconds += row.predicted_seconds;
   }
@@ -75,10 +75,14 @@ void print(const std::vector<Line>& lines) {
 }
 
 void print_json(Rank target, const PeerReport& row) {
-  const Json json{{"target", to_int(target)}, {"source", to_int(row.rank)},
-                  {"path", row.path},         {"carrier", row.carrier},
-                  {"bytes", row.bytes},       {"predicted_seconds", row.predicted_seconds},
-                  {"why_not", row.why_not}};
+  const Json json{{"target", to_int(target)},
+                  {"source", to_int(row.rank)},
+                  {"path", row.path},
+                  {"carrier", row.device},
+                  {"bytes", row.bytes},
+                  {"predicted_seconds", row.predicted_seconds},
+                  {"fallback_reason", to_string(row.fallback_reason)},
+                  {"why_not", row.fallback_detail}};
   write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
@@ -99,7 +103,7 @@ std::vector<SlowTarget> slow_targets(const std::vector<MemberResult>& results) {
     SlowTarget one{.target = *result.target, .seconds = result.report.seconds.move};
     for (const PeerReport& peer : result.report.peers) {
       one.expected_seconds += peer.predicted_seconds;
-      const std::string carrier = fmt::format("{} ({})", peer.path, peer.carrier);
+      const std::string carrier = fmt::format("{} ({})", peer.path, peer.device);
       if (one.carriers.find(carrier) == std::string::npos) one.carriers += (one.carriers.empty() ? "" : ", ") + carrier;
     }
     if (one.seconds > far_below * one.expected_seconds && one.seconds > one.expected_seconds + ignored_excess_seconds) {

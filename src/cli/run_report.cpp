@@ -178,8 +178,8 @@ void JobReport::print_paths() const {
       Path& path = paths[peer.path];
       path.bytes += peer.bytes;
       ++path.links;
-      if (std::ranges::find(path.carriers, peer.carrier) == path.carriers.end()) path.carriers.push_back(peer.carrier);
-      if (path.why_not.empty()) path.why_not = peer.why_not;
+      if (std::ranges::find(path.carriers, peer.device) == path.carriers.end()) path.carriers.push_back(peer.device);
+      if (path.why_not.empty()) path.why_not = peer.fallback_detail;
     }
   }
   for (const auto& [name, path] : paths) {

@@ -90,8 +90,9 @@ Json json_of(const MemberResult& result) {
     peers.push_back({{"rank", to_int(peer.rank)},
                      {"bytes", peer.bytes},
                      {"path", peer.path},
-                     {"carrier", peer.carrier},
-                     {"why_not", peer.why_not},
+                     {"device", peer.device},
+                     {"fallback_reason", static_cast<int>(peer.fallback_reason)},
+                     {"fallback_detail", peer.fallback_detail},
                      {"predicted", peer.predicted_seconds}});
   }
   report["peers"] = std::move(peers);
@@ -131,8 +132,9 @@ MemberResult member_result_from(const Json& json) {
                [&](const char* name, double& value) { report.at("seconds").at(name).get_to(value); });
   for (const Json& peer : report.at("peers")) {
     result.report.peers.push_back({Rank{peer.at("rank").get<std::int32_t>()}, peer.at("bytes").get<ByteCount>(),
-                                   peer.at("path").get<std::string>(), peer.at("carrier").get<std::string>(),
-                                   peer.at("why_not").get<std::string>(), peer.at("predicted").get<double>()});
+                                   peer.at("path").get<std::string>(), peer.at("device").get<std::string>(),
+                                   static_cast<FallbackReason>(peer.at("fallback_reason").get<int>()),
+                                   peer.at("fallback_detail").get<std::string>(), peer.at("predicted").get<double>()});
   }
   for (const Json& row : report.at("methods")) {
     const auto method = method_from(row.at("method").get<std::string>());

@@ -15,6 +15,11 @@ namespace {
 constexpr std::array<std::string_view, method_count> method_names{"local", "mapped", "read",      "sieved_read",
                                                                   "zcopy", "packed", "collective"};
 constexpr std::array<std::string_view, reach_count> reach_names{"process", "host", "network"};
+constexpr std::array<std::string_view, fallback_reason_count> reason_names{
+    "none",          "by_design",       "other_host",     "not_in_arena", "not_connected", "left_out",
+    "not_built",     "library_missing", "library_unfit",  "no_device",    "memlock",       "peer_without",
+    "other_domain",  "other_namespace", "other_user",     "undumpable",   "ptrace_scope",  "seccomp",
+    "not_permitted", "no_gpu_direct",   "no_peer_access", "failed"};
 
 template <typename Enum, std::size_t N>
 std::optional<Enum> find(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -96,6 +101,9 @@ std::string_view to_string(Method method) {
 }
 std::string_view to_string(Reach reach) {
   return reach_names[static_cast<std::size_t>(reach)];
+}
+std::string_view to_string(FallbackReason reason) {
+  return reason_names[static_cast<std::size_t>(reason)];
 }
 std::optional<Method> method_from(std::string_view name) {
   return find<Method>(method_names, name);

@@ -18,15 +18,20 @@ Fabrics::Fabrics(std::string_view names, int streams, const LeftOut& left_out) :
       if (!automatic || error.code() == ErrorCode::invalid_argument) throw;
       const std::string why = fmt::format("the transport {} cannot be opened: {}", row->name, error.what());
       left_out(why);
-      not_open_.emplace(row->name, error.what());
+      not_open_.emplace(row->name, support::Fallback{FallbackReason::failed, error.what()});
       reasons += "; " + why;
     }
   }
   if (opened_.empty()) throw Error(ErrorCode::unsupported, "no transport can be opened" + reasons);
   for (const transport::Transport& row : transport::registered()) {
     if (std::ranges::find(opened_, &row, &Opened::row) != opened_.end()) continue;
-    not_open_.emplace(row.name, automatic ? row.probe(transport::Asked::automatically).detail
-                                          : fmt::format("this session was told to use {}", names));
+    if (automatic) {
+      const transport::Viability found = row.probe(transport::Asked::automatically);
+      not_open_.emplace(row.name, support::Fallback{found.reason, found.detail});
+    } else {
+      not_open_.emplace(
+          row.name, support::Fallback{FallbackReason::left_out, fmt::format("this session was told to use {}", names)});
+    }
   }
 }
 
@@ -37,9 +42,9 @@ std::optional<std::size_t> Fabrics::find(std::string_view name, std::string_view
   return std::nullopt;
 }
 
-std::string Fabrics::why_not_open(const transport::Transport& row) const {
+support::Fallback Fabrics::why_not_open(const transport::Transport& row) const {
   const auto found = not_open_.find(row.name);
-  return found == not_open_.end() ? std::string() : found->second;
+  return found == not_open_.end() ? support::Fallback{} : found->second;
 }
 
 transport::Sockets Fabrics::sockets(std::size_t fabric) const {

@@ -44,7 +44,7 @@ class Fabrics {
   [[nodiscard]] const transport::Transport& row(std::size_t fabric) const { return *opened_[fabric].row; }
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name, std::string_view domain) const;
   /// Why a transport of this build is not open, for people; empty for an open one.
-  [[nodiscard]] std::string why_not_open(const transport::Transport& row) const;
+  [[nodiscard]] support::Fallback why_not_open(const transport::Transport& row) const;
   /// The sockets that an endpoint of the fabric needs.
   [[nodiscard]] transport::Sockets sockets(std::size_t fabric) const;
   /// This member's offers to peers.
@@ -53,7 +53,7 @@ class Fabrics {
   [[nodiscard]] std::vector<std::string> versions() const;
 
  private:
-  std::map<std::string_view, std::string> not_open_;  // omitted transports of this build, with reasons
+  std::map<std::string_view, support::Fallback> not_open_;  // omitted transports of this build, with reasons
   std::vector<Opened> opened_;
   int streams_ = 1;
 };

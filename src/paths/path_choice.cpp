@@ -37,9 +37,25 @@ std::string to_text(std::span<const RejectedPath> rejected) {
   for (const RejectedPath& one : rejected) {
     if (!text.empty()) text += "; ";
     if (!one.fabric.empty()) text += one.fabric + ": ";
-    text += one.reason;
+    text += one.why.detail;
   }
   return text;
+}
+
+support::Fallback in_one(std::span<const RejectedPath> rejected) {
+  const auto removable = [](const RejectedPath& one) {
+    switch (one.why.reason) {
+      case FallbackReason::none:
+      case FallbackReason::by_design:
+      case FallbackReason::other_host:
+      case FallbackReason::not_in_arena:
+      case FallbackReason::not_connected: return false;
+      default: return true;
+    }
+  };
+  if (rejected.empty()) return {};
+  const auto found = std::ranges::find_if(rejected, removable);
+  return {(found == rejected.end() ? rejected.begin() : found)->why.reason, to_text(rejected)};
 }
 
 std::vector<std::size_t> common_fabrics(std::span<const FabricTraits> own, std::span<const wire::FabricOffer> theirs,

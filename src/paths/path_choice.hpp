@@ -31,7 +31,7 @@ struct FabricTable {
     Reach reach = Reach::network;
     transport::Preference preference;
     std::optional<std::size_t> open{};  ///< index into `open`
-    std::string why_not_open{};         ///< for people; empty for an open one, or one between threads of one process
+    support::Fallback why_not_open{};   ///< empty for an open one, or one between threads of one process
   };
   std::vector<FabricTraits> open;  ///< by index in Fabrics
   std::vector<Row> rows;           ///< in the order of the table of transports
@@ -91,12 +91,14 @@ std::size_t reads_most(std::size_t preferred, std::span<const ByteCount> bytes);
 /// The best path of a connected fabric.
 int best_path(const transport::Preference& preference, const transport::Path& path);
 
-/// Reason why a better path does not carry a peer's bytes. For people.
+/// Reason why a better path does not carry a peer's bytes.
 struct RejectedPath {
   std::string fabric;  ///< empty: the reason holds for all fabrics
-  std::string reason;
+  support::Fallback why;
   bool operator==(const RejectedPath&) const = default;
 };
+/// All in one: "<fabric>: <reason>; ..." for people, with the first that somebody can remove, else the first.
+support::Fallback in_one(std::span<const RejectedPath> rejected);
 /// "<fabric>: <reason>; ..."
 std::string to_text(std::span<const RejectedPath> rejected);
 

@@ -13,21 +13,26 @@ namespace shardwire {
 
 namespace {
 
-std::string why_not(const FabricTable& table, const PeerFabrics& peer, const FabricTable::Row& row) {
+support::Fallback why_not(const FabricTable& table, const PeerFabrics& peer, const FabricTable::Row& row) {
   if (!row.open) return row.why_not_open;
   const std::size_t fabric = *row.open;
   const auto connected = std::ranges::find(peer.connected, fabric, &ConnectedFabric::fabric);
   if (connected != peer.connected.end()) return connected->path.why_not;
-  if (const auto failed = peer.failed.find(fabric); failed != peer.failed.end()) return failed->second;
+  if (const auto failed = peer.failed.find(fabric); failed != peer.failed.end()) {
+    return {FallbackReason::failed, failed->second};
+  }
   const wire::Hello& hello = peer.hello;
   const wire::FabricOffer& own = table.open[fabric].offer;
   const auto offer = std::ranges::find(hello.fabrics, own.name, &wire::FabricOffer::name);
-  if (offer == hello.fabrics.end()) return fmt::format("member {} has not opened it", hello.rank);
+  if (offer == hello.fabrics.end()) {
+    return {FallbackReason::peer_without, fmt::format("member {} has not opened it", hello.rank)};
+  }
   if (*offer != own) {
-    return fmt::format("member {} is in another domain of it ({}, here {})", hello.rank, offer->domain, own.domain);
+    return {FallbackReason::other_domain,
+            fmt::format("member {} is in another domain of it ({}, here {})", hello.rank, offer->domain, own.domain)};
   }
   if (row.reach == Reach::host && !peer.is_local) return peer.why_not_local;
-  return "it was not connected";
+  return {FallbackReason::not_connected, "it was not connected"};
 }
 
 }  // namespace
@@ -45,7 +50,7 @@ std::string why_staged(const transport::Endpoint& endpoint, std::span<const int>
   constexpr int first[] = {0};
   std::vector<std::string> all = reasons;
   for (const int device : devices.empty() ? std::span<const int>(first) : devices) {
-    std::string why = endpoint.path({MemoryKind::cuda, device}).why_not;
+    std::string why = endpoint.path({MemoryKind::cuda, device}).why_not.detail;
     if (std::ranges::find(all, why) == all.end()) all.push_back(std::move(why));
   }
   return staged_because(all);
@@ -73,9 +78,9 @@ std::string cannot_access(int device, int other) {
   return fmt::format("device {} cannot access memory of device {}", device, other);
 }
 
-std::vector<FabricPath> paths_of_devices(const transport::Endpoint& endpoint, std::span<const int> devices,
-                                         const FabricPath& host) {
-  std::vector<FabricPath> paths;
+std::vector<TransportPath> paths_of_devices(const transport::Endpoint& endpoint, std::span<const int> devices,
+                                            const TransportPath& host) {
+  std::vector<TransportPath> paths;
   std::vector<int> direct;
   std::vector<int> staged;
   transport::Path path;
@@ -91,7 +96,7 @@ std::vector<FabricPath> paths_of_devices(const transport::Endpoint& endpoint, st
   };
   if (!direct.empty()) {
     paths.push_back({.transport = host.transport,
-                     .carrier = path.carrier,
+                     .device = path.carrier,
                      .reach = path.reach,
                      .map = path.map,
                      .read = path.read,
@@ -101,15 +106,17 @@ std::vector<FabricPath> paths_of_devices(const transport::Endpoint& endpoint, st
                      .max_read_ranges = path.read ? path.max_read_ranges : 0,
                      .max_read_bytes = path.max_read_bytes,
                      .max_reads = path.max_reads,
-                     .why_not = for_some(direct) + path.why_not});
+                     .fallback_reason = path.why_not.reason,
+                     .fallback_detail = path.why_not.empty() ? "" : for_some(direct) + path.why_not.detail});
   }
   if (!staged.empty() && host.message) {
     paths.push_back({.transport = host.transport,
-                     .carrier = host.carrier,
+                     .device = host.device,
                      .reach = host.reach,
                      .message = true,
                      .max_message_ranges = 1,
-                     .why_not = for_some(staged) + why_staged(endpoint, staged)});
+                     .fallback_reason = FallbackReason::no_gpu_direct,
+                     .fallback_detail = for_some(staged) + why_staged(endpoint, staged)});
   }
   return paths;
 }
@@ -118,7 +125,7 @@ std::vector<RejectedPath> rejected_before(const FabricTable& table, const PeerFa
   std::vector<RejectedPath> rejected;
   for (const FabricTable::Row& row : table.rows) {
     if (potential_path(row.preference) >= best) continue;
-    std::string why = why_not(table, peer, row);
+    support::Fallback why = why_not(table, peer, row);
     if (!why.empty()) rejected.push_back({row.name, std::move(why)});
   }
   return rejected;

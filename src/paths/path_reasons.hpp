@@ -13,9 +13,9 @@ namespace shardwire {
 
 /// State of this session's fabrics with one peer.
 struct PeerFabrics {
-  const wire::Hello& hello;          ///< of the peer
-  bool is_local = false;             ///< it is a process of this host, and descriptors can be handed over
-  const std::string& why_not_local;  ///< for people
+  const wire::Hello& hello;  ///< of the peer
+  bool is_local = false;     ///< it is a process of this host, and descriptors can be handed over
+  const support::Fallback& why_not_local;
   std::span<const ConnectedFabric> connected;
   const std::map<std::size_t, std::string>& failed;  ///< fabrics that could not be connected, with reasons
 };
@@ -37,7 +37,7 @@ std::string why_staged(const transport::Endpoint& endpoint, std::span<const int>
 
 /// Paths for memory of these devices over a connected fabric: direct for devices that it reaches, staged through host
 /// memory for the others. `host`: the fabric's path for host memory. Requires: there is a device.
-std::vector<FabricPath> paths_of_devices(const transport::Endpoint& endpoint, std::span<const int> devices,
-                                         const FabricPath& host);
+std::vector<TransportPath> paths_of_devices(const transport::Endpoint& endpoint, std::span<const int> devices,
+                                            const TransportPath& host);
 
 }  // namespace shardwire

@@ -26,9 +26,9 @@ void Link::connect(Loop& loop, const wire::MemberRecord& member, const Identity&
   identity_ = &identity;
   member_ = member;
   if (member.host != identity.hello.host) {
-    why_not_local_ = "it is on another host";
+    why_not_local_ = {FallbackReason::other_host, "it is on another host"};
   } else if (member.local_path.empty()) {
-    why_not_local_ = "it listens for no local connections";
+    why_not_local_ = {FallbackReason::peer_without, "it listens for no local connections"};
   }
   dial();
 }
@@ -60,8 +60,9 @@ void Link::dial() {
     if (connection.reached() && !dropped) return ended(reason);
     // Strangers may have used up the connections that a source keeps without a proof.
     if (!dropped || ++local_attempts_ == max_local_attempts) {
-      why_not_local_ =
-          fmt::format("its local socket cannot be reached ({}): another network namespace?", reason.what());
+      why_not_local_ = {
+          FallbackReason::other_namespace,
+          fmt::format("its local socket cannot be reached ({}): another network namespace?", reason.what())};
     }
     try {
       dial();

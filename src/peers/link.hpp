@@ -50,7 +50,7 @@ class Link final : public SourceLink {
   /// The kernel vouches that the source is a process of this host, so descriptors can be handed over.
   [[nodiscard]] bool is_local() const override { return connection_ && connection_->is_local(); }
   /// Reason, for people, why it is not local.
-  [[nodiscard]] const std::string& why_not_local() const override { return why_not_local_; }
+  [[nodiscard]] const support::Fallback& why_not_local() const override { return why_not_local_; }
   void leave() {
     if (connection_) connection_->leave();
   }
@@ -136,7 +136,7 @@ class Link final : public SourceLink {
   Loop* loop_ = nullptr;                // set by connect(), as the next
   const Identity* identity_ = nullptr;  // owners: see LinkTable
   wire::MemberRecord member_;
-  std::string why_not_local_;
+  support::Fallback why_not_local_;
   int local_attempts_ = 0;  // that ended before the peer had proven the key
   std::optional<Error> broken_;
   std::vector<wire::Message> waiting_;  // until the handshake is done

@@ -48,7 +48,7 @@ class SourceLink {
   /// The kernel vouches that the source is a process of this host, so descriptors can be handed over.
   [[nodiscard]] virtual bool is_local() const = 0;
   /// Reason, for people, why it is not local.
-  [[nodiscard]] virtual const std::string& why_not_local() const = 0;
+  [[nodiscard]] virtual const support::Fallback& why_not_local() const = 0;
 
   /// When anything last came from the source. Asks it for a sign of life if that is `quiet` ago. Empty: it has not been
   /// called yet.

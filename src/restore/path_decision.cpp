@@ -51,8 +51,10 @@ ErrorCode code_of_refusal(const Binding& binding) {
 [[noreturn]] void refuse(const Binding& binding, const PathInputs& inputs) {
   std::vector<RejectedPath> rejected = rejected_before(binding, inputs, no_path);
   if (const auto reasons = inputs.reach.why_not_direct(binding)) {
-    for (const std::string& one : *reasons) rejected.push_back({"", one});
-    rejected.push_back({"", "memory of a device that is neither mapped nor read needs messages: open tcp too"});
+    for (const std::string& one : *reasons) rejected.push_back({"", {FallbackReason::no_gpu_direct, one}});
+    rejected.push_back({"",
+                        {FallbackReason::no_gpu_direct,
+                         "memory of a device that is neither mapped nor read needs messages: open tcp too"}});
   }
   const std::string why = to_text(rejected);
   throw Error(code_of_refusal(binding),
@@ -93,7 +95,7 @@ std::vector<RejectedPath> why_not_mapped(const Binding& binding, const PathInput
   if (std::ranges::all_of(binding.handles, is_mapped)) return {};
   const bool maps = std::ranges::any_of(binding.connected, [](const ConnectedFabric& one) { return one.path.map; });
   if (maps) {
-    std::vector<RejectedPath> rejected{{"", "its memory is not in an arena"}};
+    std::vector<RejectedPath> rejected{{"", {FallbackReason::not_in_arena, "its memory is not in an arena"}}};
     for (const ConnectedFabric& one : binding.connected) {
       if (one.path.map && !one.path.read) rejected.push_back({"", one.path.why_not});
     }
@@ -184,8 +186,10 @@ PathDecision decide_path(const Binding& binding, const PathInputs& inputs) {
   const auto reasons = decision.sent_by ? inputs.reach.why_not_direct(binding) : std::nullopt;
   if (reasons) {
     const transport::Endpoint& sender = *binding.connected[*decision.sent_by].channel->endpoint;
-    decision.rejected.insert(decision.rejected.begin(),
-                             {"", "device memory is " + why_staged(sender, devices_wanted(binding), *reasons)});
+    decision.rejected.insert(
+        decision.rejected.begin(),
+        {"",
+         {FallbackReason::no_gpu_direct, "device memory is " + why_staged(sender, devices_wanted(binding), *reasons)}});
   }
   return decision;
 }

@@ -24,9 +24,9 @@ std::vector<int> devices_worked_with() {
   return devices;
 }
 
-FabricPath path_over(const std::string& name, const transport::Path& path) {
+TransportPath path_over(const std::string& name, const transport::Path& path) {
   return {.transport = name,
-          .carrier = path.carrier,
+          .device = path.carrier,
           .reach = path.reach,
           .map = path.map,
           .read = path.read,
@@ -36,7 +36,8 @@ FabricPath path_over(const std::string& name, const transport::Path& path) {
           .max_read_ranges = path.read ? path.max_read_ranges : 0,
           .max_read_bytes = path.max_read_bytes,
           .max_reads = path.max_reads,
-          .why_not = path.why_not};
+          .fallback_reason = path.why_not.reason,
+          .fallback_detail = path.why_not.detail};
 }
 
 }  // namespace
@@ -123,10 +124,10 @@ void PathSurvey::on_lost(Source& source, const std::exception_ptr& error) {
   }
 }
 
-void PathSurvey::resolve(std::size_t index, const std::string& why_not) {
+void PathSurvey::resolve(std::size_t index, const std::string& failure) {
   Peer& peer = peers_[index];
   if (!done_ || std::exchange(peer.resolved, true)) return;
-  peer.why_not = why_not;
+  peer.failure = failure;
   if (peer.source) peer.source->release();
   if (--pending_ == 0) end(paths(), nullptr);
 }
@@ -171,22 +172,25 @@ std::vector<PeerPath> PathSurvey::paths() const {
 }
 
 PeerPath PathSurvey::path_of_own(const Peer& peer, const Devices& devices) const {
-  PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .why_not = peer.why_not};
+  PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .failure = peer.failure};
   result.memory.push_back(
-      {.fabrics = {{.transport = "local", .carrier = "this process", .reach = Reach::process, .map = true}}});
+      {.transports = {{.transport = "local", .device = "this process", .reach = Reach::process, .map = true}}});
   if (devices.used.empty()) return result;
-  result.memory.push_back({.memory = MemoryKind::cuda,
-                           .fabrics = {{.transport = "local",
-                                        .carrier = "this process",
-                                        .reach = Reach::process,
-                                        .map = true,
-                                        .gpu_direct = true,
-                                        .why_not = devices.out_of_reach}}});
+  result.memory.push_back(
+      {.memory = MemoryKind::cuda,
+       .transports = {
+           {.transport = "local",
+            .device = "this process",
+            .reach = Reach::process,
+            .map = true,
+            .gpu_direct = true,
+            .fallback_reason = devices.out_of_reach.empty() ? FallbackReason::none : FallbackReason::no_peer_access,
+            .fallback_detail = devices.out_of_reach}}});
   return result;
 }
 
 PeerPath PathSurvey::path_of(const Peer& peer, const Devices& devices) const {
-  PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .why_not = peer.why_not};
+  PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .failure = peer.failure};
   if (const auto* at = services_.directory().address(peer.record.member, peer.record.epoch)) {
     const bool colons = at->address.find(':') != std::string::npos;
     result.address = fmt::format("{}{}{}:{}", colons ? "[" : "", at->address, colons ? "]" : "", at->port);
@@ -197,21 +201,22 @@ PeerPath PathSurvey::path_of(const Peer& peer, const Devices& devices) const {
   const auto rank_of = [&](const ConnectedFabric& one) { return best_path(fabrics.preference(one.fabric), one.path); };
   std::ranges::stable_sort(connected, {}, rank_of);
   MemoryPaths host;
-  for (const ConnectedFabric& one : connected) host.fabrics.push_back(path_over(fabrics.name(one.fabric), one.path));
+  for (const ConnectedFabric& one : connected) host.transports.push_back(path_over(fabrics.name(one.fabric), one.path));
   if (peer.source->requests().was_leased()) {
     const int best = connected.empty() ? no_path : rank_of(connected.front());
-    for (const RejectedPath& one : rejected_before(fabrics, fabrics_of(binding), best)) {
-      host.not_better.push_back(to_text(std::span(&one, 1)));
+    for (RejectedPath& one : rejected_before(fabrics, fabrics_of(binding), best)) {
+      host.rejected.push_back({std::move(one.fabric), one.why.reason, std::move(one.why.detail)});
     }
   }
-  if (connected.empty() && result.why_not.empty()) result.why_not = "no transport that both sides have open reaches it";
+  if (connected.empty() && result.failure.empty()) result.failure = "no transport that both sides have open reaches it";
   MemoryPaths cuda{.memory = MemoryKind::cuda};
   for (std::size_t i = 0; i < connected.size() && !devices.used.empty(); ++i) {
-    for (FabricPath& one : paths_of_devices(*connected[i].channel->endpoint, devices.used, host.fabrics[i])) {
+    for (TransportPath& one : paths_of_devices(*connected[i].channel->endpoint, devices.used, host.transports[i])) {
       if (one.map && !devices.out_of_reach.empty()) {
-        one.why_not += (one.why_not.empty() ? "" : "; ") + devices.out_of_reach;
+        one.fallback_reason = FallbackReason::no_peer_access;
+        one.fallback_detail += (one.fallback_detail.empty() ? "" : "; ") + devices.out_of_reach;
       }
-      cuda.fabrics.push_back(std::move(one));
+      cuda.transports.push_back(std::move(one));
     }
   }
   result.memory.push_back(std::move(host));

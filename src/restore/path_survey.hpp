@@ -40,7 +40,7 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
     wire::PublicationRecord record;
     std::unique_ptr<Source> source;  // null for this process itself
     bool resolved = false;
-    std::string why_not;
+    std::string failure;
   };
   /// Devices of this process; empty if it uses none.
   struct Devices {
@@ -56,7 +56,7 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
   void survey();
   void ask(std::size_t index);
   /// Ends the survey of this peer.
-  void resolve(std::size_t index, const std::string& why_not);
+  void resolve(std::size_t index, const std::string& failure);
   void timed_out();
   void end(std::vector<PeerPath> paths, const std::exception_ptr& error);
 

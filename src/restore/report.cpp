@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "move/traits.hpp"
 
@@ -33,11 +34,13 @@ void add_methods(RestoreReport& report, const ReportInput& input) {
 }
 
 // Reasons why a source's memory is not mapped, with the consequence.
-std::string why_not_mapped(const ReportInput& input, std::size_t source) {
-  std::string why = to_text(input.bindings[source]->path.rejected);
+support::Fallback why_not_mapped(const ReportInput& input, std::size_t source) {
+  support::Fallback why = in_one(input.bindings[source]->path.rejected);
   const auto& unmapped = input.predictions.unmapped_seconds;
   const double seconds = source < unmapped.size() ? unmapped[source] : 0;
-  if (!why.empty() && seconds > 0) why += fmt::format(" (an estimated {:.3g} s more than with mapped memory)", seconds);
+  if (!why.empty() && seconds > 0) {
+    why.detail += fmt::format(" (an estimated {:.3g} s more than with mapped memory)", seconds);
+  }
   return why;
 }
 
@@ -47,16 +50,24 @@ std::optional<PeerReport> row_of(const ReportInput& input, std::size_t source, M
   const auto number = static_cast<std::uint32_t>(source);
   const ByteCount bytes = input.moved ? input.moved->tally.peer_bytes(number, method) : expected.bytes;
   if (bytes == 0) return std::nullopt;
-  PeerReport row{binding.layout_rank, bytes, "local", "this process", {}, expected.seconds};
+  PeerReport row{.rank = binding.layout_rank,
+                 .bytes = bytes,
+                 .path = "local",
+                 .device = "this process",
+                 .predicted_seconds = expected.seconds};
+  const auto because = [&row](support::Fallback why) {
+    row.fallback_reason = why.reason;
+    row.fallback_detail = std::move(why.detail);
+  };
   const move::Carrier carrier = move::carrier_of(method);
   if (carrier == move::Carrier::rounds) {
     row.path = fmt::format("{}/{}", input.rounds->collective, to_string(method));
-    row.carrier = "rounds of all members";
+    row.device = "rounds of all members";
     return row;
   }
   if (carrier == move::Carrier::process) {
     if (const auto staged = input.staged_local.find(number); staged != input.staged_local.end()) {
-      row.why_not = staged->second;
+      because({FallbackReason::no_peer_access, staged->second});
     }
     return row;
   }
@@ -64,8 +75,8 @@ std::optional<PeerReport> row_of(const ReportInput& input, std::size_t source, M
   if (by == nullptr) return std::nullopt;
   row.path = fmt::format("{}/{}", input.fabrics.name(by->fabric), to_string(method));
   const bool mapped = carrier == move::Carrier::mapping;
-  row.carrier = mapped ? binding.mapped_by() : by->path.carrier;
-  if (!mapped) row.why_not = why_not_mapped(input, source);
+  row.device = mapped ? binding.mapped_by() : by->path.carrier;
+  if (!mapped) because(why_not_mapped(input, source));
   return row;
 }
 

@@ -47,7 +47,7 @@ int Session::rank() const {
 int Session::world_size() const {
   return state().world_size();
 }
-std::vector<std::string> Session::transport() const {
+std::vector<std::string> Session::transports() const {
   return state().fabrics->versions();
 }
 Arena Session::allocate(ByteCount bytes) {

@@ -374,11 +374,17 @@ static void check_paths(shardwire_session* session) {
   shardwire_peer_path peer;
   shardwire_peer_path_init(&peer, sizeof peer);
   expect_ok(shardwire_paths_peer(paths, other, &peer, &error));
-  expect(peer.rank == 1 - my_rank && strcmp(peer.why_not, "") == 0 && peer.memory_count == 1, peer.why_not);
-  shardwire_fabric_path fabric;
-  shardwire_fabric_path_init(&fabric, sizeof fabric);
-  expect_ok(shardwire_paths_fabric(paths, other, 0, 0, &fabric, &error));
-  expect(strcmp(fabric.transport, "shm") == 0 && fabric.reach == SHARDWIRE_REACH_HOST && fabric.map, fabric.why_not);
+  expect(peer.rank == 1 - my_rank && strcmp(peer.failure, "") == 0 && peer.memory_count == 1, peer.failure);
+  shardwire_transport_path path;
+  shardwire_transport_path_init(&path, sizeof path);
+  expect_ok(shardwire_paths_transport(paths, other, 0, 0, &path, &error));
+  expect(strcmp(path.transport, "shm") == 0 && path.reach == SHARDWIRE_REACH_HOST && path.map, path.fallback_detail);
+  size_t transports = 0, rejected = 1;
+  expect_ok(shardwire_paths_memory(paths, other, 0, NULL, &transports, &rejected, &error));
+  expect(transports > 0 && rejected == 0, "nothing would be better than shared memory");
+  expect(strcmp(shardwire_fallback_reason_name(SHARDWIRE_FALLBACK_MEMLOCK), "memlock") == 0 &&
+             strcmp(shardwire_fallback_reason_name(SHARDWIRE_FALLBACK_COUNT), "unknown") == 0,
+         "names of reasons");
   shardwire_paths_free(paths);
 }
 

@@ -14,7 +14,7 @@
 * docs/install.md lists the packages of `quickstart` and the options of the build, with their defaults and versions.
 * Measurements in docs/performance-method.md are suites of perf/meson.build.
 * Versions in docs/compatibility.md are those that the build asks for, and that the sources have.
-* The fields that docs/report.md lists are those of the header, and those that `shardwire run --report` writes.
+* The fields and reasons that docs/report.md lists are those of the headers, and the fields those that `shardwire run --report` writes.
 
 What documents say of Python is held against the package by python/tests/torch/test_documents.py.
 """
@@ -320,7 +320,8 @@ def reports() -> Iterator[str]:
     structs = re.findall(r"^struct (\w+) \{\n(.*?)^\};", (ROOT / "include/shardwire/report.hpp").read_text(), re.S | re.M)
     known = {name: set(re.findall(r"^  [\w:<>]+ (\w+)(?:\{\}| = .*?)?;", text, re.M)) for name, text in structs if name in listed}
     case = json.loads(next(code for language, code in BLOCK.findall((ROOT / "docs/case-format.md").read_text()) if language == "json"))
-    known["run"] = set()
+    [reasons] = re.findall(r"^enum class FallbackReason .*?\{\n(.*?)^\};", (ROOT / "include/shardwire/costs.hpp").read_text(), re.S | re.M)
+    known |= {"FallbackReason": set(re.findall(r"^  (\w+),", reasons, re.M)), "run": set()}
     with tempfile.TemporaryDirectory() as folder:
         for lost, fault in ([], []), ([2], ["--fault", "slow:0@plan"]):  # what succeeds, and what has errors, gaps and faults
             case["source"]["lost"] = lost

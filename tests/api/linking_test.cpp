@@ -56,8 +56,8 @@ shardwire::Session join(const std::string& transport) {
 
 void expect_joins(const std::string& transport) {
   auto session = join(transport);
-  expect(session.transport().size() == 1 && session.transport().front().starts_with(transport),
-         "joined over " + session.transport().front());
+  expect(session.transports().size() == 1 && session.transports().front().starts_with(transport),
+         "joined over " + session.transports().front());
   expect(has_ucx() == (transport == "ucx"), "UCX is there when it is used");
   session.close(30s);
 }

@@ -32,7 +32,7 @@ PeerReport peer(ByteCount bytes, const char* path, const char* carrier) {
   PeerReport report;
   report.bytes = bytes;
   report.path = path;
-  report.carrier = carrier;
+  report.device = carrier;
   return report;
 }
 

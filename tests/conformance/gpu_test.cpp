@@ -28,7 +28,7 @@ boost::test_tools::assertion_result paths_can(boost::unit_test::test_unit_id id,
     const transport::Path path = Pair().to_right->path(device_0);
     boost::test_tools::assertion_result able(can(path));
     able.message() << "this path does not do that with memory of a device"
-                   << (path.why_not.empty() ? "" : ": " + path.why_not);
+                   << (path.why_not.empty() ? "" : ": " + path.why_not.detail);
     return able;
   } catch (const Error& error) {  // no memory left
     boost::test_tools::assertion_result none(false);

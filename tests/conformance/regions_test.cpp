@@ -22,7 +22,7 @@ namespace {
 bool has_no_keys(Pair& pair, const transport::Region& region) {
   if (!region.key().empty()) return false;
   const transport::Path path = pair.to_left->path({});
-  BOOST_TEST_MESSAGE(path.carrier << " has no region keys: " << path.why_not);
+  BOOST_TEST_MESSAGE(path.carrier << " has no region keys: " << path.why_not.detail);
   BOOST_TEST((!path.map && !path.read));
   BOOST_TEST(!path.why_not.empty());
   BOOST_CHECK_EXCEPTION(pair.to_left->import_region({}, region.memory().bytes), Error,

@@ -173,8 +173,13 @@ struct NicEndpoint final : transport::Endpoint {
   void read(const transport::RemoteRegion&, std::span<const transport::ReadRange>, transport::Completion) override {}
   [[nodiscard]] bool failed() const override { return false; }
   [[nodiscard]] transport::Path path(const transport::MemoryPlace& place) const override {
-    if (direct.count(place.device) == 0) return {.why_not = fmt::format("device {} is far", place.device)};
-    return {.carrier = "nic", .read = true, .max_read_ranges = 9, .gpu_direct = true, .why_not = "a NIC maps nothing"};
+    if (direct.count(place.device) == 0)
+      return {.why_not = {FallbackReason::no_gpu_direct, fmt::format("device {} is far", place.device)}};
+    return {.carrier = "nic",
+            .read = true,
+            .max_read_ranges = 9,
+            .gpu_direct = true,
+            .why_not = {FallbackReason::by_design, "a NIC maps nothing"}};
   }
   [[nodiscard]] std::string why_not_into(const memory::DeviceAllocation& allocation) const override {
     return allocation.managed ? "it migrates" : "";
@@ -199,25 +204,41 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_read_into_is_found_by_its_device) {
 
 BOOST_AUTO_TEST_CASE(paths_to_devices_say_which_are_staged_and_that_messages_carry_all) {
   NicEndpoint endpoint;
-  const FabricPath host{.transport = "ucx", .carrier = "lanes", .read = true, .message = true};
+  const TransportPath host{.transport = "ucx", .device = "lanes", .read = true, .message = true};
   const std::vector<int> devices{1, 2};
   const auto some = paths_of_devices(endpoint, devices, host);
   BOOST_REQUIRE(some.size() == 2U);
   BOOST_TEST((some[0].read && some[0].gpu_direct && some[0].message));
-  BOOST_TEST(some[0].carrier == "nic");
+  BOOST_TEST(some[0].device == "nic");
   BOOST_TEST(some[0].max_message_ranges == 1U);
-  BOOST_TEST(some[0].why_not == "devices 1: a NIC maps nothing");
+  BOOST_TEST((some[0].fallback_reason == FallbackReason::by_design));
+  BOOST_TEST(some[0].fallback_detail == "devices 1: a NIC maps nothing");
   BOOST_TEST((some[1].message && !some[1].read && !some[1].gpu_direct));
-  BOOST_TEST(some[1].why_not == "devices 2: staged through host memory: device 2 is far");
+  BOOST_TEST((some[1].fallback_reason == FallbackReason::no_gpu_direct));
+  BOOST_TEST(some[1].fallback_detail == "devices 2: staged through host memory: device 2 is far");
   const auto both = paths_of_devices(endpoint, std::vector{0, 1}, host);
   BOOST_REQUIRE(both.size() == 1U);
-  BOOST_TEST(both[0].why_not == "a NIC maps nothing");
+  BOOST_TEST(both[0].fallback_detail == "a NIC maps nothing");
   endpoint.direct.clear();
   const auto none = paths_of_devices(endpoint, devices, host);
   BOOST_REQUIRE(none.size() == 1U);
-  BOOST_TEST(none[0].why_not == "staged through host memory: device 1 is far, device 2 is far");
+  BOOST_TEST(none[0].fallback_detail == "staged through host memory: device 1 is far, device 2 is far");
   BOOST_TEST(why_staged(endpoint, {}) == "staged through host memory: device 0 is far");
   BOOST_TEST(paths_of_devices(endpoint, devices, {.transport = "shm", .map = true}).empty());
+}
+
+BOOST_AUTO_TEST_CASE(of_several_reasons_the_first_that_somebody_can_remove_is_told) {
+  const RejectedPath other_host{"shm", {FallbackReason::other_host, "it is on another host"}};
+  const RejectedPath limit{"ucx", {FallbackReason::memlock, "ulimit -l"}};
+  const RejectedPath absent{"libfabric", {FallbackReason::no_device, "no EFA"}};
+  const RejectedPath design{"", {FallbackReason::by_design, "a NIC maps nothing"}};
+  const auto one = [](const std::vector<RejectedPath>& rejected) { return in_one(rejected); };
+  BOOST_TEST((one({}) == support::Fallback{}));
+  BOOST_TEST(
+      (one({other_host, limit, absent}) ==
+       support::Fallback{FallbackReason::memlock, "shm: it is on another host; ucx: ulimit -l; libfabric: no EFA"}));
+  BOOST_TEST((one({other_host, design}) ==
+              support::Fallback{FallbackReason::other_host, "shm: it is on another host; a NIC maps nothing"}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -60,6 +60,7 @@ void check(const std::vector<Json>& found) {
                                                     : transport() == "loopback" ? "loopback"
                                                                                 : "shm"));
       BOOST_TEST(row["why_not"].get<std::string>().empty() == (transport() != "tcp"));
+      BOOST_TEST(row["fallback_reason"] == (transport() == "tcp" ? "left_out" : "none"));
     }
     BOOST_TEST(row["predicted_seconds"].get<double>() > 0);
     BOOST_TEST(row["carrier"] != "");

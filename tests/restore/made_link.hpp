@@ -105,7 +105,11 @@ inline FabricTable made_table() {
                 {{"tcp", "one"}, Reach::network, {.message = 5}}};
   table.rows = {{"shm", Reach::host, table.preference(shm), shm},
                 {"ucx", Reach::network, table.preference(ucx), ucx},
-                {"libfabric", Reach::network, {.read = 3, .message = 7}, {}, "its library was not found"},
+                {"libfabric",
+                 Reach::network,
+                 {.read = 3, .message = 7},
+                 {},
+                 {FallbackReason::library_missing, "its library was not found"}},
                 {"tcp", Reach::network, table.preference(tcp), tcp}};
   return table;
 }
@@ -211,7 +215,7 @@ class MadeLink final : public SourceLink {
   void abort(const Error&) override { throw std::logic_error("a source aborts no connection"); }
   [[nodiscard]] const wire::Hello& peer() const override { return hello; }
   [[nodiscard]] bool is_local() const override { return local; }
-  [[nodiscard]] const std::string& why_not_local() const override { return not_local; }
+  [[nodiscard]] const support::Fallback& why_not_local() const override { return not_local; }
   std::uint64_t watch(Broken watcher) override {
     const std::uint64_t number = ++last_watcher;
     watching.emplace(number, watcher);
@@ -268,7 +272,7 @@ class MadeLink final : public SourceLink {
   FabricTable table = made_table();
   wire::Hello hello;
   bool local = true;
-  std::string not_local = "it is on another host";
+  support::Fallback not_local{FallbackReason::other_host, "it is on another host"};
   bool is_broken = false;
   std::optional<Error> ends_when_watched{};
   std::array<MadeFabric, 3> fabrics;

@@ -112,8 +112,9 @@ struct MadeSource {
     options.fabrics.deadline = clock.now() + std::chrono::hours(1);
     link->hello.rank = 1;
     fabric(shm).path = {.carrier = "memory", .map = true};
-    fabric(ucx).path = {.carrier = "nic", .read = true, .why_not = "a NIC maps nothing"};
-    fabric(tcp).path = {.carrier = "tcp/eth0", .message = true, .why_not = "streams only carry messages"};
+    fabric(ucx).path = {.carrier = "nic", .read = true, .why_not = {FallbackReason::by_design, "a NIC maps nothing"}};
+    fabric(tcp).path = {
+        .carrier = "tcp/eth0", .message = true, .why_not = {FallbackReason::by_design, "streams only carry messages"}};
     const std::vector<std::uint64_t> words{0, generation, 0, 0, 0, 0, 0, 0};
     fabric(shm).regions = {{key("region"), std::make_shared<MadeRegion>(words)},
                            {key("word"), std::make_shared<MadeRegion>(words)}};

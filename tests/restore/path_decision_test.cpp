@@ -33,11 +33,15 @@ std::shared_ptr<transport::RemoteRegion> imported() {
   return std::make_shared<MadeRegion>();
 }
 
-const transport::Path maps{.carrier = "memory", .map = true, .why_not = "ptrace is off"};
+const transport::Path maps{
+    .carrier = "memory", .map = true, .why_not = {FallbackReason::ptrace_scope, "ptrace is off"}};
 const transport::Path maps_and_reads{.carrier = "memory", .map = true, .read = true};
-const transport::Path reads{.carrier = "nic", .read = true, .why_not = "a NIC maps nothing"};
-const transport::Path reads_and_sends{.carrier = "nic", .read = true, .message = true, .why_not = "a NIC maps nothing"};
-const transport::Path sends{.carrier = "tcp/eth0", .message = true, .why_not = "streams only carry messages"};
+const transport::Path reads{
+    .carrier = "nic", .read = true, .why_not = {FallbackReason::by_design, "a NIC maps nothing"}};
+const transport::Path reads_and_sends{
+    .carrier = "nic", .read = true, .message = true, .why_not = {FallbackReason::by_design, "a NIC maps nothing"}};
+const transport::Path sends{
+    .carrier = "tcp/eth0", .message = true, .why_not = {FallbackReason::by_design, "streams only carry messages"}};
 
 /// A binding of tensors 0 and 2, to which the test adds fabrics.
 struct Bound {
@@ -297,7 +301,7 @@ BOOST_AUTO_TEST_CASE(where_nothing_better_is_left_the_fabric_itself_says_why_it_
 BOOST_AUTO_TEST_CASE(memory_of_a_device_that_passes_host_memory_is_explained_first) {
   Bound bound;
   bound.handles = {{64, {}, wire::RegionHandle::cuda, 0}};
-  const transport::Path staged{.message = true, .why_not = "tcp moves host memory"};
+  const transport::Path staged{.message = true, .why_not = {FallbackReason::no_gpu_direct, "tcp moves host memory"}};
   bound.add(tcp, sends, {nullptr}, {}, staged);
   BOOST_TEST(bound.reasons().starts_with("device memory is staged through host memory: tcp moves host memory; shm: "));
 }

@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(a_source_without_a_fabric_in_common_is_lost_with_the_reason
 
 BOOST_AUTO_TEST_CASE(a_fabric_that_is_connected_and_carries_nothing_is_no_path) {
   MadeSource made;
-  made.fabric(tcp).path = {.carrier = "tcp/eth0", .why_not = "it is out of order"};
+  made.fabric(tcp).path = {.carrier = "tcp/eth0", .why_not = {FallbackReason::failed, "it is out of order"}};
   made.link->offer({tcp});
   made.start_with_lease();
   made.bind_over(tcp);

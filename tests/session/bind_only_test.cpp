@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(what_would_be_done_is_said_and_nothing_is_written) {
   for (const PeerReport& peer : expected.peers) {
     BOOST_TEST(peer.bytes >= pair.wanted.size_bytes() / 2);  // more if a sieved read includes gaps
     BOOST_TEST(peer.predicted_seconds > 0);
-    BOOST_TEST(!peer.carrier.empty());
+    BOOST_TEST(!peer.device.empty());
   }
   BOOST_TEST(expected.peers[1].path == "local");
 
@@ -89,8 +89,8 @@ BOOST_AUTO_TEST_CASE(what_would_be_done_is_said_and_nothing_is_written) {
   BOOST_REQUIRE(done.peers.size() == 2U);
   for (std::size_t i = 0; i < 2; ++i) {
     BOOST_TEST(done.peers[i].path == expected.peers[i].path);
-    BOOST_TEST(done.peers[i].carrier == expected.peers[i].carrier);
-    BOOST_TEST(done.peers[i].why_not == expected.peers[i].why_not);
+    BOOST_TEST(done.peers[i].device == expected.peers[i].device);
+    BOOST_TEST(done.peers[i].fallback_detail == expected.peers[i].fallback_detail);
     BOOST_TEST(done.peers[i].bytes == expected.peers[i].bytes);
     BOOST_TEST(done.peers[i].predicted_seconds == expected.peers[i].predicted_seconds);
   }

@@ -56,8 +56,9 @@ PeerReport only_peer(const Restore& restore) {
 void require_staged(const Restore& restore, const std::string& why) {
   const PeerReport peer = only_peer(restore);
   BOOST_TEST(peer.path == "tcp/packed");
-  BOOST_TEST(peer.why_not.find("device memory is staged through host memory: ") != std::string::npos, peer.why_not);
-  BOOST_TEST(peer.why_not.find(why) != std::string::npos, peer.why_not);
+  BOOST_TEST(peer.fallback_detail.find("device memory is staged through host memory: ") != std::string::npos,
+             peer.fallback_detail);
+  BOOST_TEST(peer.fallback_detail.find(why) != std::string::npos, peer.fallback_detail);
 }
 
 }  // namespace
@@ -77,7 +78,7 @@ BOOST_DATA_TEST_CASE(memory_of_another_process_is_mapped_once_and_read_without_i
     BOOST_TEST(wanted.wrong(1) == 0U);
     const PeerReport peer = only_peer(restore);
     BOOST_TEST(peer.path == "shm/mapped");
-    BOOST_TEST(peer.carrier == "CUDA IPC");
+    BOOST_TEST(peer.device == "CUDA IPC");
     BOOST_TEST(two.devices->imports() == 1);
   }
   std::vector<float> host(64 * 96);
@@ -86,9 +87,9 @@ BOOST_DATA_TEST_CASE(memory_of_another_process_is_mapped_once_and_read_without_i
   BOOST_TEST(only_peer(two.restored(on_host)).path == "shm/mapped");
   const auto paths = two.reader.paths("state", 10s);
   BOOST_REQUIRE(paths.size() == 1U);
-  const FabricPath& best = paths.front().memory.back().fabrics.front();
+  const TransportPath& best = paths.front().memory.back().transports.front();
   BOOST_TEST((best.map && best.gpu_direct));
-  BOOST_TEST(best.carrier == "CUDA IPC");
+  BOOST_TEST(best.device == "CUDA IPC");
 
   two.send_order("republish");
   SharedAllocation wanted(two.devices, 1, false);
@@ -165,10 +166,10 @@ BOOST_AUTO_TEST_CASE(a_device_that_reaches_no_other_maps_its_own_memory_alone) {
   BOOST_TEST(same.wrong(1) == 0U);
   const auto paths = two.reader.paths("state", 10s);
   BOOST_REQUIRE(paths.size() == 1U);
-  const FabricPath& ipc = paths.front().memory.back().fabrics.front();
-  BOOST_TEST(ipc.carrier == "CUDA IPC");
-  BOOST_TEST(ipc.why_not.starts_with("between some devices staged through host memory: "), ipc.why_not);
-  BOOST_TEST(ipc.why_not.find(why) != std::string::npos, ipc.why_not);
+  const TransportPath& ipc = paths.front().memory.back().transports.front();
+  BOOST_TEST(ipc.device == "CUDA IPC");
+  BOOST_TEST(ipc.fallback_detail.starts_with("between some devices staged through host memory: "), ipc.fallback_detail);
+  BOOST_TEST(ipc.fallback_detail.find(why) != std::string::npos, ipc.fallback_detail);
 }
 
 // Mapped memory stays readable after its owner frees it. Another allocation may then have its address.

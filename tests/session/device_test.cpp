@@ -455,9 +455,9 @@ BOOST_AUTO_TEST_CASE(registered_memory_of_a_device_is_staged_where_no_fabric_kno
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
   for (const PeerPath& path : pair.reader.paths()) {
     BOOST_REQUIRE(path.memory.size() == 2U);
-    for (const FabricPath& one : path.memory[1].fabrics) {
+    for (const TransportPath& one : path.memory[1].transports) {
       if (one.map) continue;  // memory can be exported
-      BOOST_TEST(one.why_not.starts_with("staged through host memory"), one.why_not);
+      BOOST_TEST(one.fallback_detail.starts_with("staged through host memory"), one.fallback_detail);
     }
   }
   registration = Registration();  // the publication keeps it registered
@@ -871,23 +871,24 @@ BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
   BOOST_TEST(pair.reader.usage().pinned_bytes == 0U);
   BOOST_TEST(pair.source.usage().pinned_bytes == 0U);
   if (!maps_devices()) {
-    BOOST_TEST(peer.why_not.find("device memory is staged through host memory: ") != std::string::npos, peer.why_not);
-    BOOST_TEST(peer.why_not.find("knows host memory only") != std::string::npos, peer.why_not);
+    BOOST_TEST(peer.fallback_detail.find("device memory is staged through host memory: ") != std::string::npos,
+               peer.fallback_detail);
+    BOOST_TEST(peer.fallback_detail.find("knows host memory only") != std::string::npos, peer.fallback_detail);
   }
   const auto paths = pair.reader.paths("state", 10s);
   BOOST_REQUIRE(paths.size() == 1U);
   BOOST_REQUIRE(paths.front().memory.size() == 2U);
   const MemoryPaths& cuda = paths.front().memory.back();
   BOOST_TEST((cuda.memory == MemoryKind::cuda));
-  BOOST_REQUIRE(!cuda.fabrics.empty());
-  for (const FabricPath& one : cuda.fabrics) {
+  BOOST_REQUIRE(!cuda.transports.empty());
+  for (const TransportPath& one : cuda.transports) {
     if (one.map) {  // it would map memory that can be exported
-      BOOST_TEST(one.why_not.empty(), one.why_not);
+      BOOST_TEST(one.fallback_detail.empty(), one.fallback_detail);
       continue;
     }
     BOOST_TEST(one.message);
     BOOST_TEST((!one.read && !one.gpu_direct));
-    BOOST_TEST(one.why_not.find("staged through host memory: ") == 0U, one.why_not);
+    BOOST_TEST(one.fallback_detail.find("staged through host memory: ") == 0U, one.fallback_detail);
   }
 }
 
@@ -909,14 +910,15 @@ BOOST_DATA_TEST_CASE(what_another_device_cannot_access_is_staged_and_says_why,
     BOOST_REQUIRE(restore.report().peers.size() == 1U);
     const PeerReport& peer = restore.report().peers.front();
     BOOST_TEST(peer.path.find(local ? "local" : "/packed") != std::string::npos, peer.path);
-    BOOST_TEST(peer.why_not.find("device memory is staged through host memory: ") != std::string::npos, peer.why_not);
-    if (local || maps_devices()) BOOST_TEST(peer.why_not.find(why) != std::string::npos, peer.why_not);
+    BOOST_TEST(peer.fallback_detail.find("device memory is staged through host memory: ") != std::string::npos,
+               peer.fallback_detail);
+    if (local || maps_devices()) BOOST_TEST(peer.fallback_detail.find(why) != std::string::npos, peer.fallback_detail);
   }
   BOOST_TEST((pair.source.usage().pinned_bytes > 0) == local);
   const auto paths = session.paths("state", 10s);
   BOOST_REQUIRE(paths.size() == 1U);
-  for (const FabricPath& one : paths.front().memory.back().fabrics) {
-    if (one.map && !closed) BOOST_TEST(one.why_not.find(why) != std::string::npos, one.why_not);
+  for (const TransportPath& one : paths.front().memory.back().transports) {
+    if (one.map && !closed) BOOST_TEST(one.fallback_detail.find(why) != std::string::npos, one.fallback_detail);
   }
   session.restore(pair.want(0), within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);

@@ -61,8 +61,8 @@ struct Job {
     const auto found = reader().paths("state", patience);
     BOOST_REQUIRE(found.size() == 1U);
     BOOST_REQUIRE(!found[0].memory.empty());
-    BOOST_REQUIRE(!found[0].memory[0].fabrics.empty());
-    return found[0].memory[0].fabrics[0].carrier;
+    BOOST_REQUIRE(!found[0].memory[0].transports.empty());
+    return found[0].memory[0].transports[0].device;
   }
 
   static detail::Surroundings around(const Role& role) {

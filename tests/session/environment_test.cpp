@@ -230,8 +230,8 @@ BOOST_AUTO_TEST_CASE(what_options_leave_open_the_environment_says) {
   const Environment environment(Variables{{"SHARDWIRE_STAGING_BYTES", "3M"}, {"SHARDWIRE_TRANSPORT", "loopback"}});
   Session session = Session::join(member(0, 1, free_port()), {});
   BOOST_TEST(session.usage().serving_budget_bytes == 3U << 20);
-  BOOST_REQUIRE_EQUAL(session.transport().size(), 1U);
-  BOOST_TEST(session.transport().front().starts_with("loopback"));
+  BOOST_REQUIRE_EQUAL(session.transports().size(), 1U);
+  BOOST_TEST(session.transports().front().starts_with("loopback"));
   SessionOptions own;
   own.staging_bytes = 1u << 20;
   BOOST_TEST(Session::join(member(0, 1, free_port()), own).usage().serving_budget_bytes == 1U << 20);

@@ -21,7 +21,7 @@ namespace {
 
 std::vector<std::string> names_of(const MemoryPaths& paths) {
   std::vector<std::string> names;
-  for (const FabricPath& one : paths.fabrics) names.push_back(one.transport);
+  for (const TransportPath& one : paths.transports) names.push_back(one.transport);
   return names;
 }
 
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(everybody_who_publishes_is_there_with_what_each_fabric_can_
     const PeerPath& peer = found[static_cast<std::size_t>(rank)];
     BOOST_TEST(to_int(peer.rank) == rank);
     BOOST_TEST(peer.member == 2 - rank);
-    BOOST_TEST(peer.why_not == "");
+    BOOST_TEST(peer.failure == "");
     BOOST_REQUIRE(peer.memory.size() == 1U);
     const MemoryPaths& host = peer.memory.front();
     BOOST_TEST((host.memory == MemoryKind::host));
@@ -118,19 +118,24 @@ BOOST_AUTO_TEST_CASE(everybody_who_publishes_is_there_with_what_each_fabric_can_
     }
     BOOST_TEST(peer.address.find(':') != std::string::npos, peer.address);
     BOOST_TEST(names_of(host) == fabrics_under_test(), boost::test_tools::per_element());
-    for (const FabricPath& one : host.fabrics) {
-      BOOST_TEST(!one.carrier.empty());
+    for (const TransportPath& one : host.transports) {
+      BOOST_TEST(!one.device.empty());
       BOOST_TEST(!one.gpu_direct);
       BOOST_TEST((one.max_message_ranges > 0U) == one.message);
       BOOST_TEST((one.max_read_ranges > 0U) == one.read);
       BOOST_TEST(one.map == (one.transport == "shm" || one.transport == "loopback"));
       BOOST_TEST(one.message == (one.transport != "shm" && one.transport != "libfabric"));
       BOOST_TEST((one.read || one.message));
-      if (!one.map) BOOST_TEST(!one.why_not.empty());
+      if (!one.map) BOOST_TEST((one.fallback_reason == FallbackReason::by_design), one.fallback_detail);
+      BOOST_TEST(one.fallback_detail.empty() == (one.fallback_reason == FallbackReason::none));
     }
-    const bool best = host.fabrics.front().map;
-    BOOST_TEST(host.not_better.empty() == best);
-    if (!best) BOOST_TEST(host.not_better.front() == "shm: this session was told to use " + transport_under_test());
+    const bool best = host.transports.front().map;
+    BOOST_TEST(host.rejected.empty() == best);
+    if (best) continue;
+    const RejectedTransport& shm = host.rejected.front();
+    BOOST_TEST(shm.transport == "shm");
+    BOOST_TEST((shm.reason == FallbackReason::left_out));
+    BOOST_TEST(shm.detail == "this session was told to use " + transport_under_test());
   }
 }
 
@@ -163,13 +168,13 @@ BOOST_AUTO_TEST_CASE(who_has_gone_is_not_there_any_more) {
   const auto until = Clock::now() + 20s;
   std::vector<PeerPath> found = job.paths(1);
   while (found.size() != 1 && Clock::now() < until) {
-    for (const PeerPath& peer : found) BOOST_TEST((peer.member == 0 || !peer.why_not.empty()));
+    for (const PeerPath& peer : found) BOOST_TEST((peer.member == 0 || !peer.failure.empty()));
     std::this_thread::sleep_for(20ms);
     found = job.paths(1);
   }
   BOOST_REQUIRE(found.size() == 1U);
   BOOST_TEST(found.front().member == 0);
-  BOOST_TEST(found.front().why_not == "");
+  BOOST_TEST(found.front().failure == "");
 }
 
 BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
@@ -182,10 +187,10 @@ BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
   BOOST_TEST((Clock::now() - began < promptly));
   BOOST_REQUIRE(found.size() == 2U);
   BOOST_TEST(found[0].member == 2);
-  BOOST_TEST(found[0].why_not == "it has not answered within 2 s");
-  BOOST_TEST(found[0].memory.front().fabrics.empty());
+  BOOST_TEST(found[0].failure == "it has not answered within 2 s");
+  BOOST_TEST(found[0].memory.front().transports.empty());
   BOOST_TEST(found[1].member == 0);
-  BOOST_TEST(found[1].why_not == "");
+  BOOST_TEST(found[1].failure == "");
   hanging.end();
   job.publications.back().retire(10s);  // the late lease was returned
 }

@@ -430,7 +430,8 @@ void SimulatedEndpoint::answer_read(std::uint64_t operation) {
 }
 
 transport::Path SimulatedEndpoint::path(const transport::MemoryPlace& place) const {
-  if (place.kind != MemoryKind::host) return {.carrier = "simulated", .why_not = "there are no simulated devices"};
+  if (place.kind != MemoryKind::host)
+    return {.carrier = "simulated", .why_not = {FallbackReason::no_device, "there are no simulated devices"}};
   const FabricKind kind = fabric_.kind();
   return {.carrier = std::string(fabric_.name()),
           .reach = kind == FabricKind::host ? Reach::host : Reach::network,

@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_device_is_not_read_into_by_software_and_a_resto
     constexpr transport::MemoryPlace device{MemoryKind::cuda, 0};
     const transport::Path path = pair.to_left->path(device);
     require(!path.read && !path.gpu_direct, "it says that it reads there");
-    require_said(path.why_not, "host memory only");
+    require_said(path.why_not.detail, "host memory only");
     const auto region = pair.left->allocate(100);
     const auto remote = import_region(*pair.to_left, *region, 100);
     Bytes into(100);

@@ -249,7 +249,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_not_the_process_behind_the_socket_is_mapped_
   const Path path = endpoint->path({});
   BOOST_TEST(path.map);
   BOOST_TEST(!path.read);
-  BOOST_TEST(path.why_not.find("another process uses it") != std::string::npos, path.why_not);
+  BOOST_TEST(path.why_not.detail.find("another process uses it") != std::string::npos, path.why_not.detail);
   const auto region = peer->allocate(10'000);
   const auto remote = import_region(*endpoint, *region, 10'000);
   BOOST_TEST(remote->mapped().bytes == 10'000U);
@@ -270,13 +270,14 @@ BOOST_AUTO_TEST_CASE(why_attach_does_not_work_is_said) {
     BOOST_TEST_MESSAGE(text);
     return text.find(word) != std::string::npos;
   };
-  BOOST_TEST(contains(shm::why_no_attach({0, 0}, address), "PID namespace"));
-  BOOST_TEST(contains(shm::why_no_attach({::getpid(), 0}, {1, mark.address()}), "another process uses it"));
-  BOOST_TEST(contains(shm::why_no_attach({::getpid(), 0}, {1, 8}), "another process uses it"));
+  BOOST_TEST(contains(shm::why_no_attach({0, 0}, address).detail, "PID namespace"));
+  BOOST_TEST((shm::why_no_attach({0, 0}, address).reason == FallbackReason::other_namespace));
+  BOOST_TEST(contains(shm::why_no_attach({::getpid(), 0}, {1, mark.address()}).detail, "another process uses it"));
+  BOOST_TEST(contains(shm::why_no_attach({::getpid(), 0}, {1, 8}).detail, "another process uses it"));
   Forked gone([](int) {});
   const pid_t pid = gone.pid();
   gone.reap();
-  BOOST_TEST(contains(shm::why_no_attach({pid, 0}, address), "has ended"));
+  BOOST_TEST(contains(shm::why_no_attach({pid, 0}, address).detail, "has ended"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

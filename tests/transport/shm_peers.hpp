@@ -81,7 +81,7 @@ inline void require_all(Reader& reader, bool attach) {
   const auto arena = reader.endpoint->import_region(reader.arena_key.key(), region_bytes);
   require(same_bytes(arena->mapped().span(), pattern(region_bytes, 5)), "other bytes in the arena");
   const transport::Path path = reader.endpoint->path({});
-  require(path.read == attach, attach ? "no attach: " + path.why_not : "attach works");
+  require(path.read == attach, attach ? "no attach: " + path.why_not.detail : "attach works");
   if (!attach) return;
   const auto adopted = reader.endpoint->import_region(reader.adopted_key.key(), adopted_bytes);
   Bytes into(adopted_bytes);

@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(processes_of_other_namespaces_are_reached, *boost::unit_tes
     Forked first([&](int inner) {
       ::close(inner);
       Reader stranger(socket);
-      require(stranger.endpoint->path({}).why_not.find("PID namespace") != std::string::npos, "wrong reason");
+      require(stranger.endpoint->path({}).why_not.detail.find("PID namespace") != std::string::npos, "wrong reason");
       require_all(stranger, false);
       write_frame(socket, text("seen"));
     });
@@ -244,8 +244,9 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_not_dumpable_is_mapped_and_gives_the_reason,
       });
       Reader reader(owner.socket());
       if (!dumpable) {
-        const std::string why_not = reader.endpoint->path({}).why_not;
-        require(why_not.find("not dumpable") != std::string::npos, "wrong reason: " + why_not);
+        const support::Fallback why_not = reader.endpoint->path({}).why_not;
+        require(why_not.detail.find("not dumpable") != std::string::npos, "wrong reason: " + why_not.detail);
+        require(why_not.reason == FallbackReason::undumpable, "another enumerator");
       }
       require_all(reader, dumpable);
       write_frame(outer, text("seen"));
@@ -280,8 +281,9 @@ BOOST_AUTO_TEST_CASE(a_peer_of_another_user_is_mapped_and_gives_the_reason, *boo
     });
     become(nobody);
     Reader reader(owner.socket());
-    const std::string why_not = reader.endpoint->path({}).why_not;
-    require(why_not.find("belongs to user 65533") != std::string::npos, "wrong reason: " + why_not);
+    const support::Fallback why_not = reader.endpoint->path({}).why_not;
+    require(why_not.detail.find("belongs to user 65533") != std::string::npos, "wrong reason: " + why_not.detail);
+    require(why_not.reason == FallbackReason::other_user, "another enumerator");
     require_all(reader, false);
   });
   BOOST_TEST(reading.reap() == 0);
@@ -293,8 +295,9 @@ BOOST_AUTO_TEST_CASE(a_filter_that_forbids_attach_is_named) {
     Forked owner(serve);
     forbid_attach_by_filter();
     Reader reader(owner.socket());
-    const std::string why_not = reader.endpoint->path({}).why_not;
-    require(why_not.find("seccomp") != std::string::npos, "wrong reason: " + why_not);
+    const support::Fallback why_not = reader.endpoint->path({}).why_not;
+    require(why_not.detail.find("seccomp") != std::string::npos, "wrong reason: " + why_not.detail);
+    require(why_not.reason == FallbackReason::seccomp, "another enumerator");
     require_all(reader, false);
   });
   BOOST_TEST(reading.reap() == 0);

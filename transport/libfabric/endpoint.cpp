@@ -82,16 +82,21 @@ Path LibfabricEndpoint::path(const MemoryPlace& place) const {
   const Rules& rules = state_->domain->rules();
   const bool host = place.kind == MemoryKind::host;
   Path path{.carrier = fmt::format("{}/{}", rules.provider, rules.device)};
-  if (!host) path.why_not = state_->gpus->why_not(place.device);
-  if (!path.why_not.empty()) return path;
+  if (!host) {
+    if (std::string why = state_->gpus->why_not(place.device); !why.empty()) {
+      path.why_not = {FallbackReason::no_gpu_direct, std::move(why)};
+      return path;
+    }
+  }
   path.gpu_direct = !host;
   path.read = true;
   path.reads_need_peer = !rules.hardware;
   path.max_read_ranges = max_read_ranges;
   path.max_read_bytes = std::numeric_limits<ByteCount>::max();
   path.max_reads = max_reads;
-  path.why_not = rules.hardware ? "a NIC reads memory and does not map it"
-                                : fmt::format("{} has reads answered by the peer's processor", rules.provider);
+  path.why_not = {FallbackReason::by_design,
+                  rules.hardware ? "a NIC reads memory and does not map it"
+                                 : fmt::format("{} has reads answered by the peer's processor", rules.provider)};
   return path;
 }
 

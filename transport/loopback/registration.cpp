@@ -69,8 +69,8 @@ std::shared_ptr<Backing> find_backing(std::uint64_t id) {
 
 // Requires: device memory.
 memory::DeviceAllocation allocation_of(const Memory& memory) {
-  if (const std::string why_not = why_no_device_memory(); !why_not.empty()) {
-    throw Error(ErrorCode::unsupported, "the loopback transport maps no memory of devices: " + why_not);
+  if (const support::Fallback why_not = why_no_device_memory(); !why_not.empty()) {
+    throw Error(ErrorCode::unsupported, "the loopback transport maps no memory of devices: " + why_not.detail);
   }
   return allocation_around(*memory::device_runtime().runtime, memory);
 }

@@ -189,7 +189,7 @@ class LoopbackEndpoint final : public Endpoint {
   [[nodiscard]] bool failed() const override { return peer_->closed(); }
   [[nodiscard]] Path path(const MemoryPlace& place) const override {
     if (place.kind == MemoryKind::cuda) {
-      std::string why_not = why_no_device_memory();
+      support::Fallback why_not = why_no_device_memory();
       const bool maps = why_not.empty();
       return {.carrier = carrier, .reach = Reach::host, .map = maps, .gpu_direct = maps, .why_not = std::move(why_not)};
     }

@@ -33,9 +33,10 @@ Found require() {
 
 Viability probe() {
   const Found found = find();
-  if (found.api == nullptr) return {false, found.why_not};
+  if (found.api == nullptr) return {false, found.why_not, FallbackReason::library_missing};
   int version = 0;
-  if (found.api->version(&version) != success) return {false, "NCCL does not give its version"};
+  if (found.api->version(&version) != success)
+    return {false, "NCCL does not give its version", FallbackReason::library_unfit};
   return {true, fmt::format("NCCL {}, {}", version_text(version), found.runtime->version())};
 }
 

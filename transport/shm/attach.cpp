@@ -144,29 +144,33 @@ bool reads_itself() {
   return find_mark(::getpid(), {mark.number(), mark.address()}) == Found::mark;
 }
 
-std::string why_not_permitted(const PeerProcess& peer) {
-  if (!reads_itself()) return "a seccomp filter of this process forbids process_vm_readv";
+support::Fallback why_not_permitted(const PeerProcess& peer) {
+  if (!reads_itself()) return {FallbackReason::seccomp, "a seccomp filter of this process forbids process_vm_readv"};
   if (peer.user != ::geteuid()) {
-    return fmt::format("process {} belongs to user {}, this one to user {}", peer.pid, peer.user, ::geteuid());
+    return {FallbackReason::other_user,
+            fmt::format("process {} belongs to user {}, this one to user {}", peer.pid, peer.user, ::geteuid())};
   }
   if (is_undumpable(peer)) {
-    return fmt::format("process {} is not dumpable (prctl PR_SET_DUMPABLE, or a change of its user)", peer.pid);
+    return {FallbackReason::undumpable,
+            fmt::format("process {} is not dumpable (prctl PR_SET_DUMPABLE, or a change of its user)", peer.pid)};
   }
   const std::string scope = line_of("/proc/sys/kernel/yama/ptrace_scope");
   if (scope == "1") {
-    return fmt::format(
-        "Yama lets no process attach to process {} that is not its ancestor (kernel.yama.ptrace_scope is 1): "
-        "set it to 0, or SHARDWIRE_ALLOW_ATTACH=1 for all ranks",
-        peer.pid);
+    return {FallbackReason::ptrace_scope,
+            fmt::format(
+                "Yama lets no process attach to process {} that is not its ancestor (kernel.yama.ptrace_scope is 1): "
+                "set it to 0, or SHARDWIRE_ALLOW_ATTACH=1 for all ranks",
+                peer.pid)};
   }
   if (scope == "2" || scope == "3") {
-    return fmt::format("Yama lets {} attach to process {} (kernel.yama.ptrace_scope is {})",
-                       scope == "2" ? "only processes with CAP_SYS_PTRACE" : "no process", peer.pid, scope);
+    return {FallbackReason::ptrace_scope,
+            fmt::format("Yama lets {} attach to process {} (kernel.yama.ptrace_scope is {})",
+                        scope == "2" ? "only processes with CAP_SYS_PTRACE" : "no process", peer.pid, scope)};
   }
-  return fmt::format(
-      "the kernel does not let this process attach to process {} (other capabilities, another user "
-      "namespace or a security module)",
-      peer.pid);
+  return {FallbackReason::not_permitted,
+          fmt::format("the kernel does not let this process attach to process {} (other capabilities, another user "
+                      "namespace or a security module)",
+                      peer.pid)};
 }
 
 }  // namespace
@@ -189,21 +193,27 @@ void Mark::clear() {
   __sync_synchronize();  // same as std::atomic_thread_fence(), which the thread sanitizer does not support
 }
 
-std::string why_no_attach(const PeerProcess& peer, const MarkAddress& mark) {
-  if (peer.pid == 0) return "the peer is in a PID namespace that cannot be seen from here";
+support::Fallback why_no_attach(const PeerProcess& peer, const MarkAddress& mark) {
+  if (peer.pid == 0) {
+    return {FallbackReason::other_namespace, "the peer is in a PID namespace that cannot be seen from here"};
+  }
   switch (find_mark(peer.pid, mark)) {
     case Found::mark: return {};
     case Found::other: break;
     case Found::error:
       switch (errno) {
         case EPERM: return why_not_permitted(peer);
-        case ENOSYS: return "process_vm_readv is not in this kernel, or a seccomp filter hides it";
-        case ESRCH: return fmt::format("process {}, which has made the socket, has ended", peer.pid);
+        case ENOSYS:
+          return {FallbackReason::seccomp, "process_vm_readv is not in this kernel, or a seccomp filter hides it"};
+        case ESRCH:
+          return {FallbackReason::failed, fmt::format("process {}, which has made the socket, has ended", peer.pid)};
         case EFAULT: break;
-        default: return fmt::format("cannot attach to process {}: {}", peer.pid, std::strerror(errno));
+        default:
+          return {FallbackReason::failed,
+                  fmt::format("cannot attach to process {}: {}", peer.pid, std::strerror(errno))};
       }
   }
-  return fmt::format("process {} made the socket, but another process uses it", peer.pid);
+  return {FallbackReason::failed, fmt::format("process {} made the socket, but another process uses it", peer.pid)};
 }
 
 void allow_attach() {

@@ -49,7 +49,7 @@ struct PeerProcess {
 };
 
 /// Reads a peer's mark. Empty if that works; otherwise the reason and the remedy.
-std::string why_no_attach(const PeerProcess& peer, const MarkAddress& mark);
+support::Fallback why_no_attach(const PeerProcess& peer, const MarkAddress& mark);
 /// Lets any process of this user attach to this one where Yama would forbid it. Call it only at the user's request.
 void allow_attach();
 

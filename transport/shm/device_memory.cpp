@@ -329,8 +329,8 @@ MappedDeviceMemory map_device_memory(ByteView body, std::vector<support::Descrip
     refuse_device_key(fmt::format("covers {} bytes, {} were announced", key.record.size_bytes, size_bytes));
   }
   if (!key.reason.empty()) return {.why_not = key.reason};
-  std::string why_not = why_no_device_memory();
-  if (!why_not.empty()) return {.why_not = std::move(why_not)};
+  support::Fallback why_not = why_no_device_memory();
+  if (!why_not.empty()) return {.why_not = std::move(why_not.detail)};
   try {
     const auto runtime = require_runtime();
     return peer == ::getpid() ? own_memory(*runtime, key.record, size_bytes) : import_key(runtime, key, size_bytes);

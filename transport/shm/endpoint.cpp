@@ -15,7 +15,7 @@ constexpr int max_reads = 8;
 }  // namespace
 
 ShmEndpoint::ShmEndpoint(std::shared_ptr<Operations> operations, std::unique_ptr<PeerSocket> socket,
-                         std::string why_no_attach)
+                         support::Fallback why_no_attach)
     : operations_(std::move(operations)),
       socket_(std::move(socket)),
       peer_(socket_->peer().pid),
@@ -38,7 +38,7 @@ std::unique_ptr<RemoteRegion> ShmEndpoint::import_region(RegionKey key, ByteCoun
 
 void ShmEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) {
   if (!why_no_attach_.empty()) {
-    throw Error(ErrorCode::unsupported, "memory of this peer cannot be read: " + why_no_attach_);
+    throw Error(ErrorCode::unsupported, "memory of this peer cannot be read: " + why_no_attach_.detail);
   }
   const auto& remote = own_region<ShmRemote>(region);
   check_ranges(ranges, max_ranges, remote.size_bytes());
@@ -61,7 +61,7 @@ void ShmEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ra
 
 Path ShmEndpoint::path(const MemoryPlace& place) const {
   if (place.kind == MemoryKind::cuda) {
-    std::string why_not = why_no_device_memory();
+    support::Fallback why_not = why_no_device_memory();
     const bool maps = why_not.empty();
     return {
         .carrier = "CUDA IPC", .reach = Reach::host, .map = maps, .gpu_direct = maps, .why_not = std::move(why_not)};

@@ -82,7 +82,8 @@ class Operations {
 class ShmEndpoint final : public Endpoint {
  public:
   /// `why_no_attach` empty: memory outside arenas can be read.
-  ShmEndpoint(std::shared_ptr<Operations> operations, std::unique_ptr<PeerSocket> socket, std::string why_no_attach);
+  ShmEndpoint(std::shared_ptr<Operations> operations, std::unique_ptr<PeerSocket> socket,
+              support::Fallback why_no_attach);
   ~ShmEndpoint() override;
   ShmEndpoint(const ShmEndpoint&) = delete;
   ShmEndpoint& operator=(const ShmEndpoint&) = delete;
@@ -103,7 +104,7 @@ class ShmEndpoint final : public Endpoint {
   std::shared_ptr<Operations> operations_;
   std::unique_ptr<PeerSocket> socket_;  // until it has failed
   pid_t peer_;
-  std::string why_no_attach_;
+  support::Fallback why_no_attach_;
   Outcome failure_;
   std::uint64_t number_;
 };

@@ -18,10 +18,12 @@ Viability probe(Asked) {
     Mapping readers(bytes);
     readers.map(0, bytes, shared, false);
     *owners.address() = std::byte{1};
-    if (*readers.address() != std::byte{1}) return {false, "shared memory (memfd) is not shared here"};
+    if (*readers.address() != std::byte{1}) {
+      return {false, "shared memory (memfd) is not shared here", FallbackReason::failed};
+    }
     return {true, "built in; processes of one host"};
   } catch (const Error& error) {
-    return {false, error.what()};
+    return {false, error.what(), FallbackReason::failed};
   }
 }
 

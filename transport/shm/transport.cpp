@@ -71,7 +71,7 @@ class ShmFabric final : public Fabric {
     }
     if (peer.sockets.front().encryption) throw Error(ErrorCode::unsupported, "the shm transport does not encrypt");
     auto socket = std::make_unique<PeerSocket>(std::move(peer.sockets.front().descriptor));
-    std::string why_not = why_no_attach(socket->peer(), mark);
+    support::Fallback why_not = why_no_attach(socket->peer(), mark);
     return std::make_unique<ShmEndpoint>(operations_, std::move(socket), std::move(why_not));
   }
 

@@ -35,13 +35,15 @@ class TcpEndpoint final : public Endpoint {
   [[nodiscard]] bool failed() const override { return connection_->failed(); }
   [[nodiscard]] Path path(const MemoryPlace& place) const override {
     const bool host = place.kind == MemoryKind::host;
-    return {.carrier = connection_->carrier(),
-            .cost_name = connection_->encrypted() ? "tcp_encrypted" : "",
-            .reach = connection_->on_host() ? Reach::host : Reach::network,
-            .message = host,
-            .max_message_ranges = max_ranges,
-            .why_not = host ? "tcp neither maps memory nor reads it without its owner"
-                            : "the tcp transport knows host memory only"};
+    return {
+        .carrier = connection_->carrier(),
+        .cost_name = connection_->encrypted() ? "tcp_encrypted" : "",
+        .reach = connection_->on_host() ? Reach::host : Reach::network,
+        .message = host,
+        .max_message_ranges = max_ranges,
+        .why_not = host ? support::Fallback{FallbackReason::by_design,
+                                            "tcp neither maps memory nor reads it without its owner"}
+                        : support::Fallback{FallbackReason::no_gpu_direct, "the tcp transport knows host memory only"}};
   }
   void abort() override { connection_->abort(); }
 

@@ -170,7 +170,7 @@ void UcxEndpoint::open_reads() {
       why_not = error.what();
     }
   }
-  why_no_reads_ = why_not;
+  why_no_reads_ = {FallbackReason::failed, why_not};
 }
 
 std::unique_ptr<RemoteRegion> UcxEndpoint::import_region(RegionKey key, ByteCount size_bytes) {
@@ -179,7 +179,7 @@ std::unique_ptr<RemoteRegion> UcxEndpoint::import_region(RegionKey key, ByteCoun
 }
 
 void UcxEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) {
-  if (!reads_) throw Error(ErrorCode::unsupported, "the peer cannot be read: " + path({}).why_not);
+  if (!reads_) throw Error(ErrorCode::unsupported, "the peer cannot be read: " + path({}).why_not.detail);
   const auto& remote = own_region<UcxRemote>(region);
   check_ranges(ranges, max_read_ranges, remote.size_bytes);
   if (peer_is_gone()) reads_->abort({ErrorCode::peer_lost, "the peer is gone"});
@@ -198,19 +198,21 @@ Path UcxEndpoint::path(const MemoryPlace& place) const {
   if (!reading_->possible()) {
     path.why_not = reading_->why_not();
   } else if (!peer_.serves_reads) {
-    path.why_not = "the peer does not let itself be read by hardware";
+    path.why_not = {FallbackReason::peer_without, "the peer does not let itself be read by hardware"};
   } else if (!why_no_reads_.empty()) {
     path.why_not = why_no_reads_;
   } else if (const std::string no_gpu = host ? std::string() : gpus_->why_not(place.device); !no_gpu.empty()) {
-    path.why_not = no_gpu;
+    path.why_not = {FallbackReason::no_gpu_direct, no_gpu};
   } else {
     path.read = true;
     path.gpu_direct = !host;
     path.max_read_ranges = max_read_ranges;
     path.max_read_bytes = std::numeric_limits<ByteCount>::max();
     path.max_reads = max_reads;
-    path.why_not = "a NIC reads memory and does not map it";
-    if (!reading_->why_not().empty()) path.why_not += "; rejected: " + reading_->why_not();
+    constexpr const char* design = "a NIC reads memory and does not map it";
+    const support::Fallback& left_out = reading_->why_not();
+    path.why_not = left_out.empty() ? support::Fallback{FallbackReason::by_design, design}
+                                    : std::string(design) + "; rejected: " + left_out;
   }
   return path;
 }

@@ -81,7 +81,7 @@ class UcxEndpoint final : public Endpoint {
   bool force_closed_ = false;
   std::vector<Operation*> waiting_;     // for the handshake
   std::unique_ptr<ReadChannel> reads_;  // exists once a region has been imported
-  std::string why_no_reads_;
+  support::Fallback why_no_reads_;
 };
 
 /// Ends all receives from a fabric that began until `latest` with `why`: every endpoint on which they arrive is closed

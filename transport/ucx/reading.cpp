@@ -80,11 +80,11 @@ Reading::Reading(const std::shared_ptr<Worker>& serving, bool with_cuda, const s
   const std::string transports = reading_transports(chosen_value("UCX_TLS"));
   const std::vector<std::string> ports = chosen_ports(active_ports(), chosen_value("UCX_NET_DEVICES"));
   if (transports.empty()) {
-    why_not_ = "UCX_TLS names no transport that reads by hardware";
+    why_not_ = {FallbackReason::left_out, "UCX_TLS names no transport that reads by hardware"};
   } else if (ports.empty()) {
-    why_not_ = "there is no active RDMA port to read through";
+    why_not_ = {FallbackReason::no_device, "there is no active RDMA port to read through"};
   } else if (!registers_on_any_thread(serving->context())) {
-    why_not_ = "this UCX was built without support for threads";
+    why_not_ = {FallbackReason::library_unfit, "this UCX was built without support for threads"};
   }
   if (!why_not_.empty()) return;
   with_cuda = with_cuda && leaves_cuda(chosen_value("UCX_TLS"));
@@ -97,7 +97,8 @@ Reading::Reading(const std::shared_ptr<Worker>& serving, bool with_cuda, const s
       devices_.push_back(open_best(port, transports, with_cuda, serving, gpus, until));
       port_limit = std::max<Clock::duration>(min_port_limit, port_limit_factor * (Clock::now() - began));
     } catch (const Error& error) {
-      why_not_ += fmt::format("{}{}: {}", why_not_.empty() ? "" : "; ", port, error.what());
+      why_not_ = {FallbackReason::failed,
+                  fmt::format("{}{}{}: {}", why_not_.detail, why_not_.empty() ? "" : "; ", port, error.what())};
     }
   }
   // Processes of one host with one peer each should not all use the same NIC.

@@ -19,8 +19,8 @@ class Reading {
 
   /// True if there is a NIC: this process reads its peers, and lets them read.
   [[nodiscard]] bool possible() const { return !devices_.empty(); }
-  /// For people: why there is none, or which requested ports are left out, and why.
-  [[nodiscard]] const std::string& why_not() const { return why_not_; }
+  /// Why there is none, or which requested ports are left out, and why.
+  [[nodiscard]] const support::Fallback& why_not() const { return why_not_; }
   /// All NICs, those with the fewest peers first. A caller that keeps one adds a peer to it. Not every NIC reaches
   /// every peer.
   [[nodiscard]] std::vector<ReadingDevice> devices_for_peer() const;
@@ -28,7 +28,7 @@ class Reading {
 
  private:
   std::vector<ReadingDevice> devices_;
-  std::string why_not_;
+  support::Fallback why_not_;
 };
 
 }  // namespace shardwire::transport::ucx

@@ -16,7 +16,7 @@ enum {
   SHARDWIRE_PEER_LOST = 5,         ///< a member died or closed its connection; other peers stay usable
   SHARDWIRE_TIMED_OUT = 6,         ///< the deadline of the operation passed
   SHARDWIRE_CANCELLED = 7,         ///< the caller, or a callback, ended the operation
-  SHARDWIRE_TRANSPORT_FAILED = 8,  ///< a fabric, a connection or the caller's store failed
+  SHARDWIRE_TRANSPORT_FAILED = 8,  ///< a transport, a connection or the caller's store failed
   SHARDWIRE_INTERNAL = 9,          ///< a bug in the library
   SHARDWIRE_WITHDRAWN = 10,        ///< a source retired memory while it was being read, and there is no replacement
   SHARDWIRE_STEP_MISMATCH = 11,    ///< the publication is not at the requested step, or the sources differ in steps

@@ -66,10 +66,10 @@ void shardwire_restore_free(shardwire_restore* restore);
 ///         PEER_LOST         a needed source died, or this process lost its membership
 ///         TIMED_OUT         the deadline passed; the ranks are those the restore was waiting for
 ///         CANCELLED         the restore was cancelled, its session ended, or a callback threw
-///         UNSUPPORTED       the method cannot move a piece, this process and a source share no fabric, or one
+///         UNSUPPORTED       the method cannot move a piece, this process and a source share no transport, or one
 ///                           of them encrypts and the other cannot
 ///         OUT_OF_RESOURCES  the staging budget is smaller than one element, or the system is out of memory
-///         TRANSPORT_FAILED  the fabric failed, or digests differ
+///         TRANSPORT_FAILED  the transport failed, or digests differ
 shardwire_code shardwire_restore_wait(shardwire_restore* restore, shardwire_error** error);
 shardwire_code shardwire_restore_wait_for(shardwire_restore* restore, int64_t timeout_ns, bool* done,
                                           shardwire_error** error);

@@ -40,7 +40,7 @@ typedef struct shardwire_figures {
   uint64_t registered_bytes;    ///< memory registered or allocated as arenas in this session
   double registration_seconds;
   double digest_seconds;  ///< processor time of digests on this side, inside `move_seconds` and `verify_seconds`
-  const char* transport;  ///< name and loaded version of the fabric
+  const char* transport;  ///< names and loaded versions of the open transports
 } shardwire_figures;
 void shardwire_figures_init(shardwire_figures* figures, size_t size);
 
@@ -61,9 +61,10 @@ typedef struct shardwire_peer_figures {
   uint32_t version;
   int32_t rank;  ///< in the source layout
   uint64_t moved_bytes;
-  const char* path;     ///< "local" or "<transport>/<method>"
-  const char* carrier;  ///< device or protocol behind the path
-  const char* why_not;  ///< reason for not taking a better path; "" if there is none
+  const char* path;                           ///< "local" or "<transport>/<method>"
+  const char* device;                         ///< for people: device or protocol behind the path
+  shardwire_fallback_reason fallback_reason;  ///< why no better path was taken; of several, one that can be removed
+  const char* fallback_detail;                ///< for people: all reasons; "" if there is none
   double predicted_seconds;
 } shardwire_peer_figures;
 void shardwire_peer_figures_init(shardwire_peer_figures* figures, size_t size);

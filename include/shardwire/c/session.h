@@ -28,7 +28,7 @@ shardwire_code shardwire_session_close(shardwire_session* session, int64_t timeo
 
 int32_t shardwire_session_rank(const shardwire_session* session);
 int32_t shardwire_session_world_size(const shardwire_session* session);
-/// Name and version of every open fabric, e.g. "tcp 1".
+/// Name and version of every open transport, e.g. "tcp 1".
 shardwire_code shardwire_session_transports(const shardwire_session* session, shardwire_strings** transports,
                                             shardwire_error** error);
 shardwire_code shardwire_session_usage(const shardwire_session* session, shardwire_usage* usage,

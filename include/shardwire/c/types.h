@@ -65,6 +65,36 @@ typedef struct shardwire_box {
 typedef int32_t shardwire_reach;
 enum { SHARDWIRE_REACH_PROCESS = 0, SHARDWIRE_REACH_HOST = 1, SHARDWIRE_REACH_NETWORK = 2 };
 
+/// Why bytes do not take a better path. A text beside it has the details. Later versions may add reasons.
+typedef int32_t shardwire_fallback_reason;
+enum {
+  SHARDWIRE_FALLBACK_NONE = 0,              ///< no better path is known
+  SHARDWIRE_FALLBACK_BY_DESIGN = 1,         ///< the transport does no better
+  SHARDWIRE_FALLBACK_OTHER_HOST = 2,        ///< shared memory and local sockets reach one host only
+  SHARDWIRE_FALLBACK_NOT_IN_ARENA = 3,      ///< the source's memory is in no arena, so that it is read or sent
+  SHARDWIRE_FALLBACK_NOT_CONNECTED = 4,     ///< nothing needed it
+  SHARDWIRE_FALLBACK_LEFT_OUT = 5,          ///< session options, or a variable of UCX or libfabric, name others
+  SHARDWIRE_FALLBACK_NOT_BUILT = 6,         ///< this build of the library is without it
+  SHARDWIRE_FALLBACK_LIBRARY_MISSING = 7,   ///< a library that it needs cannot be loaded
+  SHARDWIRE_FALLBACK_LIBRARY_UNFIT = 8,     ///< that library lacks what is needed
+  SHARDWIRE_FALLBACK_NO_DEVICE = 9,         ///< no NIC with an active port, or no GPU that this process uses
+  SHARDWIRE_FALLBACK_MEMLOCK = 10,          ///< this process may pin too little memory (ulimit -l)
+  SHARDWIRE_FALLBACK_PEER_WITHOUT = 11,     ///< the peer has not opened it, or does not let itself be read
+  SHARDWIRE_FALLBACK_OTHER_DOMAIN = 12,     ///< the peer's has another version, or is in another network
+  SHARDWIRE_FALLBACK_OTHER_NAMESPACE = 13,  ///< the peer is in another namespace of processes or of networks
+  SHARDWIRE_FALLBACK_OTHER_USER = 14,       ///< the peer is a process of another user
+  SHARDWIRE_FALLBACK_UNDUMPABLE = 15,       ///< the peer is not dumpable (prctl PR_SET_DUMPABLE)
+  SHARDWIRE_FALLBACK_PTRACE_SCOPE = 16,     ///< Yama forbids to attach to the peer (kernel.yama.ptrace_scope)
+  SHARDWIRE_FALLBACK_SECCOMP = 17,          ///< a seccomp filter forbids process_vm_readv
+  SHARDWIRE_FALLBACK_NOT_PERMITTED = 18,    ///< another rule of the kernel forbids to attach to the peer
+  SHARDWIRE_FALLBACK_NO_GPU_DIRECT = 19,    ///< memory of a GPU passes host memory: NIC, driver or transport
+  SHARDWIRE_FALLBACK_NO_PEER_ACCESS = 20,   ///< memory of a GPU passes host memory: another GPU cannot access it
+  SHARDWIRE_FALLBACK_FAILED = 21,           ///< connecting, registering or reading failed
+};
+#define SHARDWIRE_FALLBACK_COUNT 22
+/// Such as "memlock"; "unknown" for a reason of a later version. A constant.
+const char* shardwire_fallback_reason_name(shardwire_fallback_reason reason);
+
 /// Transfer method of bytes. See the README for what each does.
 typedef int32_t shardwire_method;
 enum {
