@@ -157,6 +157,38 @@ struct DoneEvent {
   int device = 0;
 };
 
+/// Methods that a restore may be asked to use for bytes of other processes; Method describes each.
+enum class RestoreMethod : std::uint8_t {
+  mapped = static_cast<std::uint8_t>(Method::mapped),
+  read = static_cast<std::uint8_t>(Method::read),
+  sieved_read = static_cast<std::uint8_t>(Method::sieved_read),
+  zcopy = static_cast<std::uint8_t>(Method::zcopy),
+  packed = static_cast<std::uint8_t>(Method::packed),
+};
+
+/// The same for an exchange.
+enum class ExchangeMethod : std::uint8_t {
+  mapped = static_cast<std::uint8_t>(Method::mapped),
+  read = static_cast<std::uint8_t>(Method::read),
+  sieved_read = static_cast<std::uint8_t>(Method::sieved_read),
+  zcopy = static_cast<std::uint8_t>(Method::zcopy),
+  packed = static_cast<std::uint8_t>(Method::packed),
+  collective = static_cast<std::uint8_t>(Method::collective),
+};
+
+/// The name that reports have for it.
+constexpr Method to_method(RestoreMethod method) {
+  return static_cast<Method>(method);
+}
+constexpr Method to_method(ExchangeMethod method) {
+  return static_cast<Method>(method);
+}
+/// Empty for Method::local and Method::collective.
+constexpr std::optional<RestoreMethod> to_restore_method(Method method) {
+  if (method == Method::local || method == Method::collective) return std::nullopt;
+  return static_cast<RestoreMethod>(method);
+}
+
 struct RestoreOptions {
   std::string name = "state";          ///< of the publications to read
   std::optional<std::int64_t> step{};  ///< refuse any other step; empty: by `step_rule`
@@ -178,7 +210,7 @@ struct RestoreOptions {
   Replicas replicas = Replicas::spread;
   /// The only method for bytes of other processes. Empty: SHARDWIRE_METHOD, else the cheapest by SessionOptions::costs.
   /// A piece that it cannot move ends the restore with Error{unsupported}.
-  std::optional<Method> method{};
+  std::optional<RestoreMethod> method{};
   /// Only plans, connects to the sources, takes leases, and chooses a path and a method for every byte. Moves nothing
   /// and does not write the destination, which is checked as always. The report shows the intended transfers. A later
   /// restore of the same catalog reuses the results.
@@ -217,17 +249,17 @@ struct ExchangeOptions {
   ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
   /// As RestoreOptions::replicas. Replicas::compare fails with Error{unsupported} on every member.
   Replicas replicas = Replicas::spread;
-  /// As RestoreOptions::method. If any member gives Method::collective, all remote bytes go in collective rounds, or
+  /// As RestoreOptions::method. If any member gives ExchangeMethod::collective, all remote bytes go in collective rounds, or
   /// the exchange fails with Error{unsupported}. Empty: SHARDWIRE_METHOD; else device memory goes in rounds if some
   /// pair of members has no direct path for it and the session's transport is "auto", and all other bytes go as
   /// restores choose. While an exchange uses NCCL, no other NCCL work may run on these devices: two communicators can
   /// deadlock.
-  std::optional<Method> method{};
+  std::optional<ExchangeMethod> method{};
   /// An ncclComm_t of all members that have device memory in this exchange, in their order, for NCCL rounds to use in
   /// place of a communicator of the library; on all of these members, or on none. It is neither aborted nor destroyed.
   /// It has to come from the NCCL that the process loads as libnccl.so.2, and be idle. Throws Error{unsupported} if
   /// NCCL is unavailable. Unused if no bytes go in rounds: if all members have direct paths, or the session's
-  /// transports are named and no member forces Method::collective.
+  /// transports are named and no member forces ExchangeMethod::collective.
   /// A blocking communicator is allowed, but a member that gives up in the middle of a round cannot end the round: 10 s
   /// after the deadline the exchange fails, and its memory may be written until the program aborts the communicator.
   /// PyTorch's is `group._get_backend(torch.device("cuda"))._comm_ptr()`, which is 0 before the group's first

@@ -204,8 +204,9 @@ class Contest {
     reads_.at(turn.against)->read(read_lists_, read_styles()[turn.index].idle);
   }
 
-  [[nodiscard]] RestoreOptions restore_options() const {
+  [[nodiscard]] RestoreOptions restore_options(std::optional<Method> method) const {
     RestoreOptions options;
+    if (method) options.method = to_restore_method(*method);
     options.name = name_;
     options.timeout = setup_.timeout;
     options.staging_bytes = std::max<ByteCount>(1, setup_.staging_bytes / 2);  // the other half serves readers
@@ -226,7 +227,7 @@ class Contest {
                                      .staging_bytes = options.staging_bytes,
                                      .verify = options.verify,
                                      .ingress_bytes_per_second = options.ingress_bytes_per_second,
-                                     .method = options.method};
+                                     .method = ExchangeMethod::collective};
       return session_.exchange(*held_catalog_, catalog ? *catalog : nothing(measurement_.job.target), exchange).report;
     }
     Restore restore = session_.restore(*catalog, options);
@@ -239,10 +240,9 @@ class Contest {
     const bool contiguous = turns_[turn].against == Against::contiguous;
     const std::optional<Catalog>& catalog = contiguous ? contiguous_->catalog : catalog_;
     if (!moves(catalog)) return;
-    RestoreOptions options = restore_options();
+    RestoreOptions options = restore_options(measurement_.methods.front());
     if (contiguous) options.name = contiguous_name();
     if (turns_[turn].against == Against::unverified) options.verify = Verify::generation;
-    options.method = measurement_.methods.front();
     facts_.turns[turn].stages[repeat] = move(catalog, options).seconds;
   }
 
@@ -250,10 +250,8 @@ class Contest {
     if (!moves(catalog_)) return;
     TurnFacts& facts = facts_.turns[turn];
     const auto& method = measurement_.methods[turns_[turn].index];
-    RestoreOptions options = restore_options();
-    options.method = method;
     try {
-      facts.report = move(catalog_, options);
+      facts.report = move(catalog_, restore_options(method));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::unsupported || !method || repeat > 0) throw;
       facts.refused = error.what();

@@ -416,17 +416,17 @@ class Session:
         Makes a catalog readable by peers. Without a snapshot the memory must not change until retire() returns. With `digest`, no restore commits bytes that differ from those that are published now. With `keep` > 0, the keeper of this host holds a copy beyond the end of this process, and so many of the name at a time; `snapshot` is ignored. With `buddies`, members of so many other hosts copy it for their keepers, once this has returned.
         """
 
-    def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, step_rule: shardwire._types.StepRule = 'agreed', timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'generation', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, bind_only: bool = False, stop_at_values: bool = False, discovery_grace: shardwire._types.Seconds = 2, notice: shardwire._types.Seconds = 5, done_events: Iterable[tuple[int, int]] = ()) -> Restore:
+    def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, step_rule: shardwire._types.StepRule = 'agreed', timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'generation', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.RestoreMethod | None = None, bind_only: bool = False, stop_at_values: bool = False, discovery_grace: shardwire._types.Seconds = 2, notice: shardwire._types.Seconds = 5, done_events: Iterable[tuple[int, int]] = ()) -> Restore:
         """
         Starts pulling all that the catalog lists from its publishers. Errors of the restore surface in wait().
         """
 
-    def exchange(self, held: Catalog, wanted: Catalog, *, timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'generation', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, communicator: int = 0) -> shardwire._report.ExchangeResult:
+    def exchange(self, held: Catalog, wanted: Catalog, *, timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'generation', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.ExchangeMethod | None = None, communicator: int = 0) -> shardwire._report.ExchangeResult:
         """
         The collective form of publish and restore: every member calls it, with what it holds and wants. Wanted memory may share bytes with held memory.
         """
 
-    def start_exchange(self, held: Catalog, wanted: Catalog, *, timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'generation', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, communicator: int = 0) -> Exchange:
+    def start_exchange(self, held: Catalog, wanted: Catalog, *, timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'generation', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.ExchangeMethod | None = None, communicator: int = 0) -> Exchange:
         """As exchange(), on a thread of the library."""
 
     def gather(self, name: str, value: bytes, timeout: shardwire._types.Seconds) -> list[bytes]:

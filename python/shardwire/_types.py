@@ -24,7 +24,8 @@ FallbackReason = Literal["none", "by_design", "other_host", "not_in_arena", "not
                          "other_namespace", "other_user", "undumpable", "ptrace_scope", "seccomp", "not_permitted",
                          "no_gpu_direct", "no_peer_access", "failed"]
 MeshOrder = Literal["mesh", "tp_first"]
-Method = Literal["local", "mapped", "read", "sieved_read", "zcopy", "packed", "collective"]
+RestoreMethod = Literal["mapped", "read", "sieved_read", "zcopy", "packed"]
+ExchangeMethod = Literal["mapped", "read", "sieved_read", "zcopy", "packed", "collective"]
 Replicas = Literal["spread", "first", "compare"]
 Snapshot = Literal["none", "copy"]
 StepRule = Literal["agreed", "newest_complete"]

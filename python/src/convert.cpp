@@ -97,12 +97,23 @@ StepRule step_rule(const Name& name) {
                           {{"agreed", StepRule::agreed}, {"newest_complete", StepRule::newest_complete}});
 }
 
-std::optional<Method> method(const std::optional<Name>& name) {
-  if (!name) return std::nullopt;
-  for (std::size_t i = 0; i < method_count; ++i) {
-    if (to_string(static_cast<Method>(i)) == name->text) return static_cast<Method>(i);
-  }
-  throw Error(ErrorCode::invalid_argument, fmt::format("method is '{}', which names no transfer method", name->text));
+RestoreMethod restore_method(const Name& name) {
+  return choose<RestoreMethod>(name, "method",
+                               {{"mapped", RestoreMethod::mapped},
+                                {"read", RestoreMethod::read},
+                                {"sieved_read", RestoreMethod::sieved_read},
+                                {"zcopy", RestoreMethod::zcopy},
+                                {"packed", RestoreMethod::packed}});
+}
+
+ExchangeMethod exchange_method(const Name& name) {
+  return choose<ExchangeMethod>(name, "method",
+                                {{"mapped", ExchangeMethod::mapped},
+                                 {"read", ExchangeMethod::read},
+                                 {"sieved_read", ExchangeMethod::sieved_read},
+                                 {"zcopy", ExchangeMethod::zcopy},
+                                 {"packed", ExchangeMethod::packed},
+                                 {"collective", ExchangeMethod::collective}});
 }
 
 TypeName::operator DType() const {

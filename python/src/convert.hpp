@@ -41,7 +41,8 @@ Snapshot snapshot(const Name& name);
 Verify verify(const Name& name);
 Replicas replicas(const Name& name);
 StepRule step_rule(const Name& name);
-std::optional<Method> method(const std::optional<Name>& name);
+RestoreMethod restore_method(const Name& name);
+ExchangeMethod exchange_method(const Name& name);
 
 /// A name of ours, a long one such as "float32", or another package's dtype.
 struct TypeName {

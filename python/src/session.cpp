@@ -146,13 +146,11 @@ void take_common(Keywords& keywords, Chosen& options) {
   keywords.take<Seconds>("timeout", options.timeout);
   keywords.take<ByteCount>("staging_bytes", options.staging_bytes);
   keywords.take<ByteCount>("ingress_bytes_per_second", options.ingress_bytes_per_second);
-  std::optional<Name> verified, copies, by;
+  std::optional<Name> verified, copies;
   keywords.take<Name>("verify", verified);
   keywords.take<Name>("replicas", copies);
-  keywords.take<Name>("method", by);
   if (verified) options.verify = verify(*verified);
   if (copies) options.replicas = replicas(*copies);
-  options.method = method(by);
 }
 
 PyRestore* restore(PySession& self, const PyCatalog& wanted, const nb::kwargs& given) {
@@ -161,9 +159,11 @@ PyRestore* restore(PySession& self, const PyCatalog& wanted, const nb::kwargs& g
   take_common(keywords, options);
   keywords.take<std::string>("name", options.name);
   keywords.take<std::int64_t>("step", options.step);
-  std::optional<Name> rule;
+  std::optional<Name> rule, by;
   keywords.take<Name>("step_rule", rule);
+  keywords.take<Name>("method", by);
   if (rule) options.step_rule = step_rule(*rule);
+  if (by) options.method = restore_method(*by);
   keywords.take<bool>("bind_only", options.bind_only);
   keywords.take<bool>("stop_at_values", options.stop_at_values);
   keywords.take<Seconds>("discovery_grace", options.discovery_grace);
@@ -182,6 +182,9 @@ ExchangeOptions exchange_options(const char* call, const nb::kwargs& given) {
   Keywords keywords(call, given);
   ExchangeOptions options;
   take_common(keywords, options);
+  std::optional<Name> by;
+  keywords.take<Name>("method", by);
+  if (by) options.method = exchange_method(*by);
   std::uintptr_t communicator = 0;
   keywords.take<std::uintptr_t>("communicator", communicator);
   options.communicator = reinterpret_cast<void*>(communicator);
@@ -319,9 +322,7 @@ void bind_inventory(nb::module_& module) {
 constexpr const char* common_options =
     "timeout: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = "
     "'generation', "
-    "ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: "
-    "shardwire._types.Method | None "
-    "= None, ";
+    "ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', ";
 
 }  // namespace
 
@@ -333,11 +334,13 @@ void bind_session(nb::module_& module) {
           "def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, "
           "step_rule: shardwire._types.StepRule = 'agreed', ") +
       common_options +
+      "method: shardwire._types.RestoreMethod | None = None, "
       "bind_only: bool = False, stop_at_values: bool = False, discovery_grace: shardwire._types.Seconds = 2, "
       "notice: shardwire._types.Seconds = 5, done_events: "
       "collections.abc.Iterable[tuple[int, int]] = ()) -> Restore";
   static const std::string exchange_signature =
-      std::string("(self, held: Catalog, wanted: Catalog, *, ") + common_options + "communicator: int = 0) -> ";
+      std::string("(self, held: Catalog, wanted: Catalog, *, ") + common_options +
+      "method: shardwire._types.ExchangeMethod | None = None, communicator: int = 0) -> ";
   static const std::string exchange_now = "def exchange" + exchange_signature + "shardwire._report.ExchangeResult";
   static const std::string exchange_started = "def start_exchange" + exchange_signature + "Exchange";
   nb::class_<PySession>(

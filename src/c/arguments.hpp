@@ -74,13 +74,16 @@ inline std::vector<std::int32_t> numbers(std::span<const Rank> ranks) {
   return out;
 }
 
-/// An enumerator of 0..last.
+/// An enumerator of first..last.
+template <typename Enum>
+Enum enumerator(std::int32_t number, Enum first, Enum last, const char* name) {
+  const auto lower = static_cast<std::int32_t>(first), upper = static_cast<std::int32_t>(last);
+  if (number < lower || number > upper) refuse(fmt::format("{} is {}, not {}..{}", name, number, lower, upper));
+  return static_cast<Enum>(number);
+}
 template <typename Enum>
 Enum enumerator(std::int32_t number, Enum last, const char* name) {
-  if (number < 0 || number > static_cast<std::int32_t>(last)) {
-    refuse(fmt::format("{} is {}, not 0..{}", name, number, static_cast<std::int32_t>(last)));
-  }
-  return static_cast<Enum>(number);
+  return enumerator(number, Enum{}, last, name);
 }
 
 /// Times of a century and more stand for no limit: a later deadline would leave 64 bits.

@@ -8,8 +8,11 @@
 namespace shardwire::c_api {
 namespace {
 
-std::optional<Method> method_or_any(shardwire_method method) {
-  return method == SHARDWIRE_METHOD_ANY ? std::nullopt : std::optional(method_of(method));
+// `last`: the last of those that may be asked for; the first is mapped.
+template <typename Asked>
+std::optional<Asked> method_or_any(shardwire_method method, Asked last) {
+  if (method == SHARDWIRE_METHOD_ANY) return std::nullopt;
+  return enumerator(method, Asked::mapped, last, "method");
 }
 
 Verify verify_of(shardwire_verify verify) {
@@ -74,7 +77,7 @@ RestoreOptions options_of(const shardwire_restore_options* options) {
   out.verify = verify_of(given.verify);
   out.ingress_bytes_per_second = given.ingress_bytes_per_second;
   out.replicas = replicas_of(given.replicas);
-  out.method = method_or_any(given.method);
+  out.method = method_or_any(given.method, RestoreMethod::packed);
   out.bind_only = given.bind_only;
   out.discovery_grace = duration(given.discovery_grace_ns);
   out.notice = duration(given.notice_ns);
@@ -94,7 +97,7 @@ ExchangeOptions options_of(const shardwire_exchange_options* options) {
   out.verify = verify_of(given.verify);
   out.ingress_bytes_per_second = given.ingress_bytes_per_second;
   out.replicas = replicas_of(given.replicas);
-  out.method = method_or_any(given.method);
+  out.method = method_or_any(given.method, ExchangeMethod::collective);
   out.communicator = given.communicator;
   return out;
 }

@@ -93,7 +93,7 @@ std::vector<std::optional<Method>> parse_methods(const std::vector<std::string>&
   std::vector<std::optional<Method>> out;
   for (const std::string& word : words) {
     const auto method = method_from(word);
-    if (!method || *method == Method::local) {
+    if (!method || !to_restore_method(*method)) {
       throw UsageError(
           fmt::format("--method: '{}' is unknown; known are mapped, read, sieved_read, zcopy, packed", word));
     }

@@ -299,7 +299,7 @@ class Worker {
                                                       .staging_bytes = staging_half(),
                                                       .verify = config_.options.verify,
                                                       .ingress_bytes_per_second = config_.options.rate_bytes_per_second,
-                                                      .method = Method::collective});
+                                                      .method = ExchangeMethod::collective});
     if (!wanted_) return;
     keep(result.report);
     check_scalars(generation, [&](const TensorKey& key) { return result.values.at(key); });

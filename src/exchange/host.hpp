@@ -65,9 +65,10 @@ class ExchangeHost {
   /// Writes device memory, and waits for that.
   virtual void copy(std::vector<memory::QueuedCopy> copies) = 0;
   virtual Publication publish(const Catalog& held, const PublishOptions& options) = 0;
-  /// Does not check aliasing, and is cancelled once the exchange has ended for all members. `rounds`: take over bytes of
-  /// other members; null: there are none.
-  virtual Restore restore(const Catalog& wanted, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) = 0;
+  /// Does not check aliasing, and is cancelled once the exchange has ended for all members. `method`: the
+  /// only one, in place of options.method; empty: any. `rounds`: take over bytes of other members; null: there are none.
+  virtual Restore restore(const Catalog& wanted, RestoreOptions options, std::optional<Method> method,
+                          std::shared_ptr<RoundsStep> rounds) = 0;
   /// Notifies the other members that this member stops, and why. Does not throw.
   virtual void give_up(const Error& why) = 0;
   /// Why the exchange has ended for all members; waits for that up to `patience`. Empty: it has not.

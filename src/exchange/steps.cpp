@@ -115,7 +115,7 @@ Error ExchangeSteps::in_terms_of_members(const Error& error) const {
 void ExchangeSteps::run_restores(const std::vector<Catalog>& catalogs, ByteCount staged_bytes) {
   if (!group_.is_there()) {
     for (const Catalog& catalog : catalogs) {
-      Restore running = host_.restore(catalog, restore_options(), nullptr);
+      Restore running = host_.restore(catalog, restore_options(), method(), nullptr);
       running.wait();
       sums_.add(running, catalog, staged_bytes);
     }
@@ -132,7 +132,7 @@ void ExchangeSteps::run_restores(const std::vector<Catalog>& catalogs, ByteCount
 
 void ExchangeSteps::take_step(const Catalog* catalog, ByteCount staged_bytes) {
   Step step{catalog, std::make_shared<RoundsStep>(group_.facts())};
-  if (catalog != nullptr) step.running = host_.restore(*catalog, restore_options(), step.rounds);
+  if (catalog != nullptr) step.running = host_.restore(*catalog, restore_options(), method(), step.rounds);
   if (agree_on_rounds(step)) {
     group_.open([this](const ExchangeNote& note) { return barriers_.agree(note); });
     staged_bytes += move_in_rounds(step);
@@ -244,11 +244,14 @@ move::CollectivePiece ExchangeSteps::held_piece(const wire::ExchangeRequest& req
   return {request.box, *placed, item_bytes, static_cast<std::byte*>(entry.view.data)};
 }
 
+std::optional<Method> ExchangeSteps::method() const {
+  return group_.is_forced() ? Method::collective : setup_.method;
+}
+
 RestoreOptions ExchangeSteps::restore_options() const {
   RestoreOptions options;
   options.name = publication_name;
   options.step = step();
-  options.method = group_.is_forced() ? Method::collective : setup_.method;
   options.timeout = barriers_.left();
   options.staging_bytes = sums_.message_budget();
   options.verify = options_.verify;

@@ -59,6 +59,7 @@ class ExchangeSteps {
   ByteCount move_in_rounds(Step& step);
   ExchangeRounds::Totals run_rounds(move::CollectiveJob job, Step& step, bool writes);
   move::CollectivePiece held_piece(const wire::ExchangeRequest& request);
+  [[nodiscard]] std::optional<Method> method() const;  // of its restores
   [[nodiscard]] RestoreOptions restore_options() const;
 
   const Catalog& held_;

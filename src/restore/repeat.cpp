@@ -35,9 +35,9 @@ bool still_bound(const Binding* one) {
 
 }  // namespace
 
-Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding* const> bindings,
-                           const RestoreOptions& options, const Catalog& wanted) {
-  if (options.verify != Verify::generation || !keeps_transfers(earlier, options, wanted)) return Source::Leasing::first;
+Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding* const> bindings, Verify verify,
+                           std::optional<Method> method, const Catalog& wanted) {
+  if (verify != Verify::generation || !keeps_transfers(earlier, method, wanted)) return Source::Leasing::first;
   if (std::ranges::any_of(bindings, &Binding::digests)) return Source::Leasing::first;
   if (!std::ranges::all_of(bindings, still_bound)) return Source::Leasing::first;
   ByteCount bytes = 0;
@@ -54,8 +54,8 @@ Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding
   return in_place ? Source::Leasing::beside : Source::Leasing::first;
 }
 
-bool keeps_transfers(const CachedRestore& earlier, const RestoreOptions& options, const Catalog& wanted) {
-  return earlier.method == options.method && same_memory(earlier.wanted, wanted);
+bool keeps_transfers(const CachedRestore& earlier, std::optional<Method> method, const Catalog& wanted) {
+  return earlier.method == method && same_memory(earlier.wanted, wanted);
 }
 
 }  // namespace shardwire::restore

@@ -16,9 +16,9 @@ namespace shardwire::restore {
 /// How the sources of an earlier restore are leased. Pure. `bindings`: those of the earlier restore, with current
 /// records.
 [[nodiscard]] Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding* const> bindings,
-                                         const RestoreOptions& options, const Catalog& wanted);
+                                         Verify verify, std::optional<Method> method, const Catalog& wanted);
 
 /// Whether the transfers of an earlier restore apply to this one, unless a source was bound anew.
-[[nodiscard]] bool keeps_transfers(const CachedRestore& earlier, const RestoreOptions& options, const Catalog& wanted);
+[[nodiscard]] bool keeps_transfers(const CachedRestore& earlier, std::optional<Method> method, const Catalog& wanted);
 
 }  // namespace shardwire::restore

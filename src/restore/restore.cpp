@@ -48,8 +48,8 @@ Restore::Restore(Services& services, Owner& owner, Request request, Clock::Time 
       owner_(owner),
       callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       earlier_(take_earlier(services, request)),
-      target_(wanted_by(std::move(request.wanted), earlier_.get()), std::move(request.places), request.options, began,
-              request.exchange && request.exchange->rounds),
+      target_(wanted_by(std::move(request.wanted), earlier_.get()), std::move(request.places), request.options,
+              request.method, began, request.exchange && request.exchange->rounds),
       discovery_(services, *this, owner, target_, earlier_ ? std::move(earlier_->planning) : nullptr),
       events_(services.copies(), [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       commit_(services, target_.destination(),
@@ -358,7 +358,7 @@ void Restore::keep() {
                        .manifest = target_.wanted.manifest,
                        .scope = discovery_.value_scope(),
                        .replicas = target_.options.replicas,
-                       .method = target_.options.method};
+                       .method = target_.method};
   if (!run_ || replaced_ || !run_->keep_in(cached)) return;
   cached.placed = std::move(target_.placed);
   services_.cache().keep(std::make_unique<CachedRestore>(std::move(cached)));

@@ -23,6 +23,7 @@ namespace shardwire::restore {
 struct InExchange {
   std::shared_ptr<RoundsStep> rounds{};  ///< null: none. Owners: see ExchangeSteps
   std::size_t losses = 0;                ///< Directory::losses() when all members had met
+  std::optional<Method> method{};        ///< in place of RestoreOptions::method
 };
 
 /// One call of Session::restore().
@@ -30,6 +31,7 @@ struct Request {
   Catalog wanted;
   TensorPlaces places;  ///< of wanted
   RestoreOptions options;
+  std::optional<Method> method{};  ///< the only one for bytes of other processes, by whatever was asked; empty: any
   std::optional<InExchange> exchange{};           ///< empty: there is none around it
   std::unique_ptr<Unfinished> unfinished{};       ///< to be resumed; null: a new restore
   std::optional<wire::PublicationRecord> only{};  ///< the only publication to read from; empty: all

@@ -34,7 +34,7 @@ std::vector<Binding> bindings_for(const Planning& planning, const Target& target
 }
 
 Source::Options source_options(const Target& target) {
-  const auto method = target.options.method;
+  const auto method = target.method;
   return {.from = target.options.name,
           .fabrics = {.deadline = target.deadline,
                       .patience = 2 * target.options.notice,  // a connection that stands still
@@ -126,7 +126,8 @@ Run::Run(Services& services, Listener& listener, Owner& owner, Target& target, D
 void Run::start() {
   Source::Leasing leasing = Source::Leasing::first;
   if (earlier_.restore && !target_.options.bind_only && rounds_ == nullptr) {
-    leasing = leasing_of(*earlier_.restore, sources_.bindings(), target_.options, target_.catalog());
+    leasing =
+        leasing_of(*earlier_.restore, sources_.bindings(), target_.options.verify, target_.method, target_.catalog());
   }
   if (replicas_) replicas_->start();
   if (target_.outlives_sources && !stopped_) silence_.start();
@@ -138,7 +139,7 @@ void Run::on_all_bound() {
     CachedRestore* const earlier = earlier_.restore.get();
     // All members vote each time bytes may come in rounds.
     if (rounds_ == nullptr && earlier != nullptr && !sources_.bound_anew() &&
-        keeps_transfers(*earlier, target_.options, target_.catalog())) {
+        keeps_transfers(*earlier, target_.method, target_.catalog())) {
       chosen_ = {std::move(earlier->transfers), std::move(earlier->staged_local), std::move(earlier->predictions)};
       return begin();
     }
@@ -152,7 +153,7 @@ void Run::on_all_bound() {
 void Run::choose(BoundTransfers bound) {
   const auto bindings = sources_.bindings();
   chosen_.predictions = choose_methods(bound, bindings, *planning_, target_.destination(), services_.costs(),
-                                       target_.options.method, rounds_ != nullptr ? &rounds_->group() : nullptr);
+                                       target_.method, rounds_ != nullptr ? &rounds_->group() : nullptr);
   chosen_.transfers = std::move(bound.transfers);
   chosen_.staged_local = std::move(bound.staged_local);
   log_paths(services_, bindings, *chosen_.transfers);
@@ -215,7 +216,7 @@ void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
   if (!is_in(given_up_, source.holder())) lost_.push_back(source.holder());
   if (!loss_) loss_ = error;
   // Its binding may be that of an earlier restore, which serves unless the caller forces a method.
-  const bool readable = is_bound(source.binding()) && !target_.options.method && Movement::outlives(source, {});
+  const bool readable = is_bound(source.binding()) && !target_.method && Movement::outlives(source, {});
   if (!movement_ && readable) {
     log_loss(services_, error, "its memory is read on");
     return sources_.continue_without(source);

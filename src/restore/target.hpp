@@ -24,10 +24,12 @@ struct Wanted {
 /// The destination of one restore: the catalog, the memory that its tensors lie in, and the caller's options. Constant, apart
 /// from what is computed once and kept.
 struct Target {
-  Target(Wanted what, TensorPlaces where, RestoreOptions how, Clock::Time since, bool in_rounds)
+  Target(Wanted what, TensorPlaces where, RestoreOptions how, std::optional<Method> by, Clock::Time since,
+         bool in_rounds)
       : wanted(std::move(what)),
         places(std::move(where)),
         options(std::move(how)),
+        method(by),
         began(since),
         deadline(since + options.timeout),
         alone(!in_rounds),
@@ -43,7 +45,8 @@ struct Target {
   const Wanted wanted;
   const TensorPlaces places;  ///< of the catalog
   const RestoreOptions options;
-  const Clock::Time began;  ///< when the caller asked for it
+  const std::optional<Method> method;  ///< see Request
+  const Clock::Time began;             ///< when the caller asked for it
   const Clock::Time deadline;
   const bool alone;             ///< not in rounds, whose members lose a source together
   const bool outlives_sources;  ///< what a lost source has not delivered may come from other holders

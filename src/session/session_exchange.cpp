@@ -47,7 +47,8 @@ class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
   Publication publish(const Catalog& held, const PublishOptions& options) override {
     return Publication(session_.publish(held, options, interruption_));
   }
-  Restore restore(const Catalog& wanted, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) override;
+  Restore restore(const Catalog& wanted, RestoreOptions options, std::optional<Method> method,
+                  std::shared_ptr<RoundsStep> rounds) override;
   void give_up(const Error& why) override {
     if (const auto open = session_.open_loop()) {
       open->post([&session = session_, exchange = exchange_, why] {
@@ -181,10 +182,10 @@ ExchangeHost::Meeting SessionState::Exchanging::meet(const std::string& name, By
   }
 }
 
-Restore SessionState::Exchanging::restore(const Catalog& wanted, RestoreOptions options,
+Restore SessionState::Exchanging::restore(const Catalog& wanted, RestoreOptions options, std::optional<Method> method,
                                           std::shared_ptr<RoundsStep> rounds) {
-  const auto state =
-      session_.restore(wanted, std::move(options), interruption_, restore::InExchange{std::move(rounds), losses_});
+  const auto state = session_.restore(wanted, std::move(options), interruption_,
+                                      restore::InExchange{std::move(rounds), losses_, method});
   on_loop([&] {
     watch_->guard_restore([running = std::weak_ptr<RestoreState>(state)] {
       if (const auto still = running.lock()) still->cancel();
@@ -259,7 +260,7 @@ ExchangeResult SessionState::run_exchange(const Catalog& held, const Catalog& wa
   ExchangeSetup setup;
   setup.member = bootstrap.rank;
   setup.next_number = next_exchange_;
-  setup.method = options.method ? options.method : method_of_environment();
+  setup.method = requested_method(options.method);
   setup.rounds_unasked = rounds_unasked_;
   setup.collectives = collectives_;
   setup.kept = &kept_group_;

@@ -715,7 +715,7 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
   require_writable(wanted, places);
   static_cast<void>(done_events_of(options));
   if (!exchange) refuse_aliasing(wanted);
-  if (!options.method) options.method = method_of_environment();
+  const std::optional<Method> method = exchange ? exchange->method : requested_method(options.method);
   auto state =
       std::make_shared<RestoreState>(interruption, on_loop(), KeptOwners(asked.owners()), options.stop_at_values);
   // A function that calls `act` on the loop with the task, if it runs.
@@ -756,16 +756,16 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
   }
   const double join_seconds = only ? 0 : join_seconds_.exchange(0);
   if (!exchange) {
-    state->resume = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state), wanted, places,
-                     options](Duration timeout) mutable {
+    state->resume = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state), wanted, places, options,
+                     method](Duration timeout) mutable {
       const auto owner = session.lock();
       const auto still = weak.lock();
       if (!owner || !still) throw Error(ErrorCode::invalid_argument, "the session of the restore is closed");
       options.timeout = timeout;
-      owner->resume(still, {wanted, places, options});
+      owner->resume(still, {wanted, places, options, method});
     };
   }
-  restore::Request request{wanted, std::move(places), std::move(options), std::move(exchange)};
+  restore::Request request{wanted, std::move(places), std::move(options), method, std::move(exchange)};
   request.only = std::move(only);
   post(*loop, state, std::move(request), began, join_seconds);
   return state;

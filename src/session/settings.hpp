@@ -38,6 +38,11 @@ CostModel costs_of_environment();
 LogLevel log_level_of_environment();
 /// By SHARDWIRE_METHOD; empty if it is not set.
 std::optional<Method> method_of_environment();
+/// The method of the options, else that of the environment.
+template <typename Asked>
+std::optional<Method> requested_method(std::optional<Asked> of_options) {
+  return of_options ? to_method(*of_options) : method_of_environment();
+}
 
 /// Sets the copy kernel named by SHARDWIRE_COPY_KERNEL, else the fastest, for all sessions of this process from now on.
 /// Errors: as resolve_settings(), also for a kernel that this processor cannot run.

@@ -89,6 +89,38 @@ BOOST_AUTO_TEST_CASE(defaults_are_those_of_the_cpp_api) {
   BOOST_TEST(exchange.staging_bytes == ExchangeOptions().staging_bytes);
 }
 
+BOOST_AUTO_TEST_CASE(restores_are_asked_for_methods_between_processes_and_exchanges_for_rounds_too) {
+  const auto asked = [](auto init, shardwire_method method) {
+    auto options = initialized(init);
+    options.method = method;
+    return c_api::options_of(&options).method;
+  };
+  const auto refused = [](const Error& error) { return error.code() == ErrorCode::invalid_argument; };
+  BOOST_TEST(!asked(shardwire_restore_options_init, SHARDWIRE_METHOD_ANY).has_value());
+  for (shardwire_method method = SHARDWIRE_METHOD_MAPPED; method <= SHARDWIRE_METHOD_PACKED; ++method) {
+    BOOST_TEST((to_method(asked(shardwire_restore_options_init, method).value()) == static_cast<Method>(method)));
+    BOOST_TEST((to_method(asked(shardwire_exchange_options_init, method).value()) == static_cast<Method>(method)));
+  }
+  BOOST_TEST((asked(shardwire_exchange_options_init, SHARDWIRE_METHOD_COLLECTIVE) == ExchangeMethod::collective));
+  for (const int method : {int{SHARDWIRE_METHOD_LOCAL}, int{SHARDWIRE_METHOD_COLLECTIVE}, -2}) {
+    BOOST_CHECK_EXCEPTION(asked(shardwire_restore_options_init, method), Error, refused);
+  }
+  for (const int method : {int{SHARDWIRE_METHOD_LOCAL}, SHARDWIRE_METHOD_COUNT}) {
+    BOOST_CHECK_EXCEPTION(asked(shardwire_exchange_options_init, method), Error, refused);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_method_of_a_restore_is_refused_by_name) {
+  const Job job;
+  const auto wanted = job.wanted();
+  auto options = initialized(shardwire_restore_options_init);
+  options.method = SHARDWIRE_METHOD_COLLECTIVE;
+  shardwire_restore* restore = nullptr;
+  fails(SHARDWIRE_INVALID_ARGUMENT, "method is 6, not 1..5", [&](auto error) {
+    return shardwire_session_restore(job.session.get(), wanted.get(), &options, &restore, error);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(a_struct_that_was_not_initialised_is_refused) {
   const Job job;
   const auto wanted = job.wanted();

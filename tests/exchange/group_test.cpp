@@ -79,9 +79,10 @@ struct Pair {
       if (member_ == 1 && pair_.before_member_1) pair_.before_member_1->wait();
       return pair_.barriers.gather(member_, name, std::move(value), timeout, wait);
     }
-    Restore restore(const Catalog&, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) override {
+    Restore restore(const Catalog&, RestoreOptions options, std::optional<Method> method,
+                    std::shared_ptr<RoundsStep> rounds) override {
       pair_.in_rounds = rounds != nullptr;
-      pair_.method = options.method;
+      pair_.method = method;
       pair_.restore_deadline = options.timeout;
       if (rounds) loop()->call([&] { pair_.offer(*rounds); });
       return {};

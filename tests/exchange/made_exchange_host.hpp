@@ -64,7 +64,9 @@ class MadeExchangeHost : public ExchangeHost, private RoundsHost {
   TensorPlaces check_destination(const Catalog&) override { return {}; }
   void copy(std::vector<memory::QueuedCopy>) override {}
   Publication publish(const Catalog&, const PublishOptions&) override { return {}; }
-  Restore restore(const Catalog&, RestoreOptions, std::shared_ptr<RoundsStep>) override { return {}; }
+  Restore restore(const Catalog&, RestoreOptions, std::optional<Method>, std::shared_ptr<RoundsStep>) override {
+    return {};
+  }
   void give_up(const Error&) override {}
   [[nodiscard]] std::optional<Error> reason(Duration) override { return std::nullopt; }
   [[nodiscard]] std::vector<int> lost() override { return {}; }

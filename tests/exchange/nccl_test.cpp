@@ -171,7 +171,7 @@ Error error_of_process(int rank, std::uint16_t port, const std::function<void()>
     if (run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().made() > 0; }, 20s))
       in_rounds();
   });
-  return failure_of([&] { session.exchange(held, wanted, {.timeout = 40s, .method = Method::collective}); });
+  return failure_of([&] { session.exchange(held, wanted, {.timeout = 40s, .method = ExchangeMethod::collective}); });
 }
 
 // The same, with device memory that the other process maps. Member 0 holds the tensor.
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(who_names_transports_gets_rounds_when_they_are_asked_for) {
   const Deadline deadline(120s);
   for (const bool asked : {false, true}) {
     Ring ring({}, "tcp");
-    if (asked) ring.options.method = Method::collective;
+    if (asked) ring.options.method = ExchangeMethod::collective;
     ring.run();
     require_no_errors(ring);
     BOOST_TEST(in_rounds(ring, 0) == asked);
@@ -285,7 +285,7 @@ BOOST_AUTO_TEST_CASE(rounds_keep_to_the_smallest_budget_of_all) {
 BOOST_AUTO_TEST_CASE(forced_rounds_need_no_other_path) {
   const Deadline deadline(120s);
   Ring ring({}, "shm");
-  ring.options.method = Method::collective;
+  ring.options.method = ExchangeMethod::collective;
   ring.run();
   require_no_errors(ring);
   for (const int rank : {0, 1}) BOOST_TEST(in_rounds(ring, rank));
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(host_memory_goes_beside_the_rounds_or_is_refused_by_name_wh
   }
   Ring ring;
   ring.host_tensor = true;
-  ring.options.method = Method::collective;
+  ring.options.method = ExchangeMethod::collective;
   ring.run();
   for (const int rank : {0, 1}) {
     BOOST_TEST((ring.error(rank).code() == ErrorCode::unsupported), ring.error(rank).what());
@@ -348,7 +348,7 @@ BOOST_AUTO_TEST_CASE(between_a_device_and_the_host_there_are_no_rounds) {
   }
   Ring ring;
   ring.one_on_host = true;
-  ring.options.method = Method::collective;
+  ring.options.method = ExchangeMethod::collective;
   ring.run();
   for (const int rank : {0, 1}) {
     BOOST_TEST((ring.error(rank).code() == ErrorCode::unsupported), ring.error(rank).what());

@@ -2,6 +2,8 @@
 // Restores that only report how bytes would move.
 #include <boost/test/unit_test.hpp>
 
+#include <cstdlib>
+
 #include "support/job.hpp"
 
 BOOST_AUTO_TEST_SUITE(bind_only)
@@ -121,11 +123,21 @@ BOOST_AUTO_TEST_CASE(it_says_the_same_after_a_restore_and_holds_no_lease_afterwa
 BOOST_AUTO_TEST_CASE(a_method_that_is_not_possible_is_refused_as_in_a_restore) {
   Pair pair;
   RestoreOptions options = within(patience);
-  options.method = Method::collective;
+  options.method = RestoreMethod::mapped;  // the memory is in no arena
   Restore bound = pair.restore(options, true);
   const Error error = failure_of([&] { bound.wait(); });
   BOOST_TEST((error.code() == ErrorCode::unsupported));
   BOOST_TEST(pair.untouched());
+}
+
+BOOST_AUTO_TEST_CASE(a_method_of_exchanges_that_the_environment_names_is_refused_by_restores) {
+  Pair pair;
+  ::setenv("SHARDWIRE_METHOD", "collective", 1);
+  Restore bound = pair.restore(within(patience), true);
+  ::unsetenv("SHARDWIRE_METHOD");
+  const Error error = failure_of([&] { bound.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::unsupported));
+  BOOST_TEST(says(error, "the method 'collective', which the caller has chosen"), error.what());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr auto soon = 20s;  // well before any deadline
-const std::optional<Method> methods[] = {std::nullopt, Method::zcopy, Method::packed};
+const std::optional<RestoreMethod> methods[] = {std::nullopt, RestoreMethod::zcopy, RestoreMethod::packed};
 
 // --- real processes: members 1 and 2 publish the only layout rank ---
 
@@ -73,7 +73,7 @@ struct Job {
   Tensor tensor;
 };
 
-RestoreOptions noticing(std::optional<Method> method, ByteCount bytes_per_second = 0) {
+RestoreOptions noticing(std::optional<RestoreMethod> method, ByteCount bytes_per_second = 0) {
   RestoreOptions options = by(method, patience);
   options.notice = 500ms;
   options.ingress_bytes_per_second = bytes_per_second;
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_member_that_has_not_told_its_values_is_left_out_i
   Catalog wanted = job.tensor.catalog();
   wanted.add_value(epoch);
   const auto began = Clock::now();
-  Restore restore = job.session->restore(wanted, noticing(Method::zcopy));
+  Restore restore = job.session->restore(wanted, noticing(RestoreMethod::zcopy));
   restore.wait();
   BOOST_TEST((Clock::now() - began < soon));
   require_complete(job.tensor, restore.report());
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_member_that_has_not_told_its_values_is_left_out_i
   for (const Absent absent : {Absent::error, Absent::skip}) {
     Catalog more = job.tensor.catalog();
     more.add_value({"", "other"}, {}, absent);
-    RestoreOptions options = noticing(Method::zcopy);
+    RestoreOptions options = noticing(RestoreMethod::zcopy);
     options.timeout = 3s;
     const Error error = failure_of([&] { job.session->restore(more, options).wait(); });
     BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());

@@ -31,17 +31,17 @@ constexpr std::size_t rows = bytes / width;
 
 /// A method, and memory that it moves over the fabric under test.
 struct Kind {
-  Method method;
+  RestoreMethod method;
   bool arena;
 };
 std::ostream& operator<<(std::ostream& out, const Kind& kind) {
-  return out << to_string(kind.method);
+  return out << to_string(to_method(kind.method));
 }
 
 std::vector<Kind> kinds() {
-  std::vector<Kind> all{{Method::zcopy, false}, {Method::packed, false}};
-  if (maps_arenas()) all.push_back({Method::mapped, true});
-  if (reads_ordinary_memory()) all.push_back({Method::read, false});
+  std::vector<Kind> all{{RestoreMethod::zcopy, false}, {RestoreMethod::packed, false}};
+  if (maps_arenas()) all.push_back({RestoreMethod::mapped, true});
+  if (reads_ordinary_memory()) all.push_back({RestoreMethod::read, false});
   return all;
 }
 

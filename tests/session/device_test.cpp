@@ -973,7 +973,7 @@ BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_method_that_the_fabric
   const bool possible = method == Method::packed || (method == Method::mapped && maps_arenas()) ||
                         (method == Method::sieved_read && reads_arenas());
   RestoreOptions options = tight_within(patience);
-  options.method = method;
+  options.method = to_restore_method(method);
   options.verify = digested ? Verify::digest : Verify::generation;
   for (int round = 0; round < 2; ++round) {
     Restore restore = pair.reader.restore(columns, options);
@@ -997,8 +997,8 @@ BOOST_DATA_TEST_CASE(what_device_memory_cannot_do_is_refused_by_name, boost::uni
   Pair pair;
   pair.publish(from);
   const int target = from == on_host ? 1 : on_host;
-  for (const Method method : {Method::zcopy, Method::read, Method::mapped}) {
-    if (method == Method::mapped && from != on_host && maps_devices()) continue;
+  for (const auto method : {RestoreMethod::zcopy, RestoreMethod::read, RestoreMethod::mapped}) {
+    if (method == RestoreMethod::mapped && from != on_host && maps_devices()) continue;
     RestoreOptions forced = within(patience);
     forced.method = method;
     require_refused(pair, target, forced);

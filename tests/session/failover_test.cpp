@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr auto soon = 20s;  // well before any deadline
-const std::optional<Method> methods[] = {std::nullopt, Method::zcopy, Method::packed};
+const std::optional<RestoreMethod> methods[] = {std::nullopt, RestoreMethod::zcopy, RestoreMethod::packed};
 
 // Member 0 reads what members 1 and 2 both hold.
 struct Replicas2 {
@@ -48,7 +48,7 @@ struct Replicas2 {
   Tensor tensor;
 };
 
-RestoreOptions slowly(std::optional<Method> method) {
+RestoreOptions slowly(std::optional<RestoreMethod> method) {
   RestoreOptions options = by(method, patience);
   options.ingress_bytes_per_second = tensor_bytes / 2 * 3;
   return options;
@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(sources_that_end_during_the_commit_cost_nothing) {
 
 namespace {
 
-RestoreOptions noticing(std::optional<Method> method, ByteCount bytes_per_second = 0) {
+RestoreOptions noticing(std::optional<RestoreMethod> method, ByteCount bytes_per_second = 0) {
   RestoreOptions options = by(method, patience);
   options.notice = 500ms;
   options.ingress_bytes_per_second = bytes_per_second;
@@ -298,7 +298,7 @@ BOOST_DATA_TEST_CASE(replicas_that_are_all_stopped_are_waited_for_and_any_may_go
                      which) {
   const Deadline deadline(400s);
   Replicas2 job("replica");
-  Restore restore = moving(job, noticing(Method::zcopy, tensor_bytes / 3), [&] {
+  Restore restore = moving(job, noticing(RestoreMethod::zcopy, tensor_bytes / 3), [&] {
     for (const Child& holder : job.holders) freeze_and_await(holder);
   });
   std::this_thread::sleep_for(2s);  // four times the notice
@@ -313,7 +313,7 @@ BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
   Replicas2 job("replica");
   job.holders[1].kill();
   job.holders[1].reap();
-  RestoreOptions options = noticing(Method::zcopy, tensor_bytes / 3);
+  RestoreOptions options = noticing(RestoreMethod::zcopy, tensor_bytes / 3);
   Restore restore = moving(job, options, [&] { freeze_and_await(job.holders[0]); });
   std::this_thread::sleep_for(1500ms);
   BOOST_TEST(!restore.poll());

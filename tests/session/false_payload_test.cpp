@@ -65,7 +65,7 @@ struct Job {
   std::atomic<bool> on_device = false;    // as the source reports
   std::atomic<bool> all_gathered = true;  // checked later on the test's thread, since only that thread may check
   std::atomic<int> packed = 0;            // requests for neither gathered bytes nor one message per part
-  std::optional<Method> method{};         // of restores
+  std::optional<RestoreMethod> method{};  // of restores
 
   Job() {
     held.fill(1);
@@ -262,7 +262,7 @@ BOOST_DATA_TEST_CASE(bytes_of_a_device_that_are_not_those_digested_end_the_resto
 BOOST_AUTO_TEST_CASE(packed_bytes_with_another_digest_end_the_restore) {
   const Deadline deadline(120s);
   Job job;
-  job.method = Method::packed;
+  job.method = RestoreMethod::packed;
   job.lie([](Payload& p) { p.header.digest->low ^= 1; });
   const Error error = failure_of([&] { job.restore(Verify::digest, 30s); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());

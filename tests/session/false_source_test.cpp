@@ -52,7 +52,7 @@ struct Job {
     source = std::make_unique<FalseSource>(port, catalog);
   }
   void restore(Duration timeout = 20s) { restore(within(timeout)); }
-  void restore_by(Method method) {
+  void restore_by(RestoreMethod method) {
     RestoreOptions options = within(patience);
     options.method = method;
     restore(options);
@@ -280,7 +280,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_erro
     send(reader, asked, answer);
   });
   const auto began = std::chrono::steady_clock::now();
-  const Error error = failure_of([&] { job.restore_by(Method::read); });
+  const Error error = failure_of([&] { job.restore_by(RestoreMethod::read); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(error.gaps().size() == 1U);
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
@@ -292,7 +292,7 @@ BOOST_AUTO_TEST_CASE(what_a_fabric_refuses_is_not_withdrawn_until_its_owner_says
   Job job;
   job.refuse_reads(1);
   const auto began = std::chrono::steady_clock::now();
-  job.restore_by(Method::read);
+  job.restore_by(RestoreMethod::read);
   BOOST_TEST(job.wanted.wrong(1) == 0U);
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
@@ -303,7 +303,7 @@ BOOST_AUTO_TEST_CASE(what_a_fabric_refuses_again_and_again_ends_the_restore) {
   Job job;
   job.refuse_reads(1'000);
   const auto began = std::chrono::steady_clock::now();
-  const Error error = failure_of([&] { job.restore_by(Method::read); });
+  const Error error = failure_of([&] { job.restore_by(RestoreMethod::read); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
@@ -322,7 +322,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_kind_that_no_fabric_carries_is_unsupported) {
       answer.bound.regions[0].device = 0;
       send(reader, asked, answer);
     });
-    const Error error = failure_of([&] { kind == unknown ? job.restore() : job.restore_by(Method::mapped); });
+    const Error error = failure_of([&] { kind == unknown ? job.restore() : job.restore_by(RestoreMethod::mapped); });
     BOOST_TEST((error.code() == ErrorCode::unsupported), error.what());
     BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
     BOOST_TEST(job.destination.nothing_beside_is_written());

@@ -108,13 +108,13 @@ struct SmallTensor {
   TestShard shard{{{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}}, Layout::replicated(), Rank{0}};
 };
 
-inline RestoreOptions by(std::optional<Method> method, Duration timeout) {
+inline RestoreOptions by(std::optional<RestoreMethod> method, Duration timeout) {
   RestoreOptions options = within(timeout);
   options.method = method;
   return options;
 }
 inline RestoreOptions zcopy(Duration timeout) {
-  return by(Method::zcopy, timeout);
+  return by(RestoreMethod::zcopy, timeout);
 }
 
 }  // namespace shardwire::test

@@ -206,7 +206,7 @@ void stop_this_process() {
 }
 
 // Restores twice and reports each result.
-void be_reader(Session& session, int socket, Stop stop, std::optional<Method> method, Duration first_deadline) {
+void be_reader(Session& session, int socket, Stop stop, std::optional<RestoreMethod> method, Duration first_deadline) {
   Tensor tensor;
   write_frame(socket, {});
   for (int round = 0; round < 2; ++round) {
@@ -283,9 +283,9 @@ int main(int argc, char** argv) {
     if (devices) be_device_source(session, socket, *devices, is("large"));
     if (task == "member") be_member(session, socket);
     const auto stop = is("joined") ? Stop::joined : is("bound") ? Stop::bound : Stop::moving;
-    std::optional<Method> method;
-    if (is("zcopy")) method = Method::zcopy;
-    if (is("packed")) method = Method::packed;
+    std::optional<RestoreMethod> method;
+    if (is("zcopy")) method = RestoreMethod::zcopy;
+    if (is("packed")) method = RestoreMethod::packed;
     // A hasty reader gives its first restore a short deadline.
     if (is("reader")) be_reader(session, socket, stop, method, is("hasty") ? 15s : patience);
     return 0;

@@ -298,8 +298,8 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_once_all_is_bound_holds_no_way_longer_t
   told(child);
   if (std::string_view(task) == "source") write_frame(child.socket(), {});  // the source publishes
   Tensor tensor;
-  RestoreOptions how =
-      by(std::string_view(method) == "packed" ? std::optional(Method::packed) : std::optional<Method>(), 3s);
+  RestoreOptions how = by(
+      std::string_view(method) == "packed" ? std::optional(RestoreMethod::packed) : std::optional<RestoreMethod>(), 3s);
   how.verify = Verify::digest;
   Restore restore = session.restore(tensor.catalog(), how);
   const Error error = failure_of([&] { restore.wait(); });
@@ -324,7 +324,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_hangs_does_not_keep_others_from_what_is_packe
   tensor.fill();
   Publication publication = publish_to_reader_that_stops(session, tensor, child);
   Tensor copy;
-  other.restore(copy.catalog(), by(Method::packed, patience)).wait();
+  other.restore(copy.catalog(), by(RestoreMethod::packed, patience)).wait();
   BOOST_TEST(copy.is_filled());
   ::kill(child.pid(), SIGCONT);
   const std::string first = told(child);

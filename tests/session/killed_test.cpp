@@ -132,7 +132,8 @@ BOOST_DATA_TEST_CASE(a_process_that_is_killed_while_it_allocates_or_publishes_le
 BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and_ends_the_restore_soon,
                      boost::unit_test::data::make({"source", "arena source"}), task) {
   const Deadline deadline(400s);
-  for (const auto method : {std::optional<Method>(), std::optional(Method::zcopy), std::optional(Method::packed)}) {
+  for (const auto method :
+       {std::optional<RestoreMethod>(), std::optional(RestoreMethod::zcopy), std::optional(RestoreMethod::packed)}) {
     const auto port = free_port();
     Child child = peer_process(task, port);
     Session session = join_with(child, port);
@@ -161,7 +162,8 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and
 BOOST_DATA_TEST_CASE(a_source_that_is_killed_once_all_is_bound_is_lost_to_the_restore,
                      boost::unit_test::data::make({"source", "arena source"}), task) {
   const Deadline deadline(400s);
-  for (const auto method : {std::optional<Method>(), std::optional(Method::zcopy), std::optional(Method::packed)}) {
+  for (const auto method :
+       {std::optional<RestoreMethod>(), std::optional(RestoreMethod::zcopy), std::optional(RestoreMethod::packed)}) {
     const auto port = free_port();
     Child child = peer_process(task, port);
     bool killed = false;

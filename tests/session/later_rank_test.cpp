@@ -65,7 +65,7 @@ struct Job {
     wanted.fill(4711);
     wanted.add_to(catalog);
   }
-  Restore begin(Method method, Duration timeout) {
+  Restore begin(RestoreMethod method, Duration timeout) {
     RestoreOptions options = by(method, timeout);
     options.discovery_grace = 10ms;
     return reader->restore(catalog, options);
@@ -92,7 +92,7 @@ struct Job {
   Catalog catalog{Rank{0}, 1};
 };
 
-const Method methods[] = {Method::zcopy, Method::packed};
+const RestoreMethod methods[] = {RestoreMethod::zcopy, RestoreMethod::packed};
 
 }  // namespace
 
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_was_published_between_the_plan_and_the_loss_doe
                                      job.later.publish();
                                      lost.reset();
                                    })));
-  Restore restore = job.begin(Method::zcopy, patience);
+  Restore restore = job.begin(RestoreMethod::zcopy, patience);
   restore.wait();
   job.require_complete(restore.report());
 }
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_was_published_between_the_plan_and_the_loss_doe
 BOOST_AUTO_TEST_CASE(the_restore_ends_as_soon_as_nobody_is_left_who_may_publish_it) {
   const Deadline deadline(100s);
   Job job;
-  Restore restore = job.begin(Method::zcopy, patience);
+  Restore restore = job.begin(RestoreMethod::zcopy, patience);
   job.await_loss();
   std::this_thread::sleep_for(50ms);
   BOOST_TEST(!restore.poll());
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_holds_too_little_or_another_step_is_no_holder) 
   const Deadline deadline(100s);
   for (const bool other_step : {false, true}) {
     Job job(other_step ? 0 : 8);
-    Restore restore = job.begin(Method::zcopy, patience);
+    Restore restore = job.begin(RestoreMethod::zcopy, patience);
     job.await_loss();
     job.later.publish(other_step ? 6 : 5);
     const Error error = failure_of([&] { restore.wait(); });
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_holds_too_little_or_another_step_is_no_holder) 
 BOOST_AUTO_TEST_CASE(a_rank_with_another_shape_is_refused_and_nothing_is_committed) {
   const Deadline deadline(100s);
   Job job(0, {spec.key, spec.dtype, {64, 17}});
-  Restore restore = job.begin(Method::zcopy, patience);
+  Restore restore = job.begin(RestoreMethod::zcopy, patience);
   job.await_loss();
   job.later.publish();
   const Error error = failure_of([&] { restore.wait(); });
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(a_rank_with_another_shape_is_refused_and_nothing_is_committ
 BOOST_AUTO_TEST_CASE(a_resumed_restore_reads_from_it_and_moves_nothing_twice) {
   const Deadline deadline(100s);
   Job job;
-  Restore restore = job.begin(Method::zcopy, 1s);
+  Restore restore = job.begin(RestoreMethod::zcopy, 1s);
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST(error.retryable());

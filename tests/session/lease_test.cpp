@@ -118,10 +118,10 @@ boost::test_tools::assertion_result memory_may_change_while_it_is_read(boost::un
 }
 
 struct Read {
-  Method method;
+  RestoreMethod method;
   bool in_arena;
   friend std::ostream& operator<<(std::ostream& out, const Read& read) {
-    return out << to_string(read.method) << (read.in_arena ? " from an arena" : " from ordinary memory");
+    return out << to_string(to_method(read.method)) << (read.in_arena ? " from an arena" : " from ordinary memory");
   }
 };
 
@@ -129,10 +129,10 @@ struct Read {
 std::vector<Read> every_read() {
   std::vector<Read> reads;
   for (const bool in_arena : {false, true}) {
-    for (const Method method : {Method::packed, Method::zcopy}) reads.push_back({method, in_arena});
-    if (in_arena && maps_arenas()) reads.push_back({Method::mapped, in_arena});
+    for (const auto method : {RestoreMethod::packed, RestoreMethod::zcopy}) reads.push_back({method, in_arena});
+    if (in_arena && maps_arenas()) reads.push_back({RestoreMethod::mapped, in_arena});
     if (!reads_ordinary_memory() && !(in_arena && maps_arenas())) continue;
-    for (const Method method : {Method::read, Method::sieved_read}) reads.push_back({method, in_arena});
+    for (const auto method : {RestoreMethod::read, RestoreMethod::sieved_read}) reads.push_back({method, in_arena});
   }
   return reads;
 }
@@ -175,7 +175,7 @@ BOOST_DATA_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digest
   }
   BOOST_TEST((code_of(restore) == ErrorCode::transport_failed));
   const std::lock_guard lock(mutex);
-  BOOST_TEST(paths.find(fmt::format(" bytes {}", to_string(read.method))) != std::string::npos, paths);
+  BOOST_TEST(paths.find(fmt::format(" bytes {}", to_string(to_method(read.method)))) != std::string::npos, paths);
 }
 
 BOOST_AUTO_TEST_CASE(an_update_shows_the_new_generation_and_waits_for_readers_of_the_old) {

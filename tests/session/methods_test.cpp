@@ -208,7 +208,7 @@ struct Used {
   std::atomic<int> refused = 0;
 };
 
-void check_methods(const RestoreReport& report, std::optional<Method> method) {
+void check_methods(const RestoreReport& report, std::optional<RestoreMethod> method) {
   ByteCount all = 0;
   report.methods.each([&](Method, const MethodReport& row) { all += row.bytes; });
   const auto by = [&](Method one) { return report.methods[one].bytes; };
@@ -223,35 +223,33 @@ void check_methods(const RestoreReport& report, std::optional<Method> method) {
   require(report.staging_peak_bytes <= report.staging_budget_bytes, "staging stayed within its budget");
   if (!method) return;
   switch (*method) {
-    case Method::local: require(report.moved_bytes == 0, "local"); break;
-    case Method::sieved_read:
+    case RestoreMethod::sieved_read:
       require(by(Method::sieved_read) + by(Method::read) == report.moved_bytes, "sieved_read, or read");
       break;
-    case Method::mapped:
-    case Method::read:
-    case Method::zcopy:
-    case Method::packed:
-    case Method::collective: require(by(*method) == report.moved_bytes, std::string(to_string(*method))); break;
+    case RestoreMethod::mapped:
+    case RestoreMethod::read:
+    case RestoreMethod::zcopy:
+    case RestoreMethod::packed:
+      require(by(to_method(*method)) == report.moved_bytes, std::string(to_string(to_method(*method))));
+      break;
   }
 }
 
-bool is_possible(const Case& one, int rank, Method method) {
+bool is_possible(const Case& one, int rank, RestoreMethod method) {
   const ByteCount ordinary = remote_bytes(one, rank, true);
   switch (method) {
-    case Method::local: return remote_bytes(one, rank, false) == 0;
-    case Method::mapped: return maps_arenas() ? ordinary == 0 : remote_bytes(one, rank, false) == 0;
-    case Method::read:
-    case Method::sieved_read:
+    case RestoreMethod::mapped: return maps_arenas() ? ordinary == 0 : remote_bytes(one, rank, false) == 0;
+    case RestoreMethod::read:
+    case RestoreMethod::sieved_read:
       return reads_ordinary_memory() || (reads_arenas() ? ordinary == 0 : remote_bytes(one, rank, false) == 0);
-    case Method::zcopy:
-    case Method::packed: return true;
-    case Method::collective: return remote_bytes(one, rank, false) == 0;
+    case RestoreMethod::zcopy:
+    case RestoreMethod::packed: return true;
   }
   return false;
 }
 
-void restore_by(Session& session, const Case& one, int rank, const std::string& name, std::optional<Method> method,
-                Buffers& target, Used& used) {
+void restore_by(Session& session, const Case& one, int rank, const std::string& name,
+                std::optional<RestoreMethod> asked, Buffers& target, Used& used) {
   const auto size = static_cast<std::size_t>(one.to_bytes[static_cast<std::size_t>(rank)]);
   std::byte* const memory = target.of(one.arena_target);
   std::fill_n(memory, size, guard);
@@ -261,11 +259,12 @@ void restore_by(Session& session, const Case& one, int rank, const std::string& 
   options.name = name;
   options.staging_bytes = one.staging;
   options.verify = one.verify;
-  options.method = method;
+  options.method = asked;
+  const auto method = asked ? std::optional(to_method(*asked)) : std::nullopt;
   const std::string called = name + " by " + (method ? std::string(to_string(*method)) : "any method");
   try {
     Restore restore = session.restore(catalog_of(one, rank, false, target), options);
-    if (method && !is_possible(one, rank, *method)) {
+    if (asked && !is_possible(one, rank, *asked)) {
       const Error error = failure_of([&] { restore.wait(); });
       require(error.code() == ErrorCode::unsupported &&
                   says(error,
@@ -279,7 +278,7 @@ void restore_by(Session& session, const Case& one, int rank, const std::string& 
     } else {
       restore.wait();
       const RestoreReport& report = restore.report();
-      check_methods(report, method);
+      check_methods(report, asked);
       require(report.moved_bytes - report.overread_bytes == remote_bytes(one, rank, false),
               "only what is not held here comes from others");
       used.sieved_read += report.methods[Method::sieved_read].bytes;
@@ -296,8 +295,8 @@ void restore_by(Session& session, const Case& one, int rank, const std::string& 
   }
 }
 
-constexpr Method every_method[] = {Method::local,       Method::mapped, Method::read,
-                                   Method::sieved_read, Method::zcopy,  Method::packed};
+constexpr RestoreMethod every_method[] = {RestoreMethod::mapped, RestoreMethod::read, RestoreMethod::sieved_read,
+                                          RestoreMethod::zcopy, RestoreMethod::packed};
 
 // `serving`: budget of the slots that serve readers.
 void all_methods(const std::vector<Case>& cases, ByteCount serving, Used& used) {
@@ -324,7 +323,7 @@ void all_methods(const std::vector<Case>& cases, ByteCount serving, Used& used) 
       for (std::size_t t = 0; t < one.tensors.size(); ++t) store(one, rank, true, t, source.of(one.tensors[t].arena));
       const std::string name = "case " + std::to_string(i);
       Publication publication = session.publish(catalog_of(one, rank, true, source), {.name = name});
-      for (const Method method : every_method) restore_by(session, one, rank, name, method, target, used);
+      for (const RestoreMethod method : every_method) restore_by(session, one, rank, name, method, target, used);
       restore_by(session, one, rank, name, std::nullopt, target, used);
       session.gather("read " + name, {}, patience);
       publication.retire(10s);
@@ -375,7 +374,7 @@ BOOST_AUTO_TEST_CASE(the_environment_names_the_method_where_the_caller_does_not)
     explicit Variable(const char* method) { ::setenv("SHARDWIRE_METHOD", method, 1); }
     ~Variable() { ::unsetenv("SHARDWIRE_METHOD"); }
   };
-  const auto moved_by = [](std::optional<Method> asked) {
+  const auto moved_by = [](std::optional<RestoreMethod> asked) {
     const auto port = free_port();
     RestoreReport report;
     on_members(2, [&](int rank) {
@@ -403,7 +402,7 @@ BOOST_AUTO_TEST_CASE(the_environment_names_the_method_where_the_caller_does_not)
   {
     const Variable zcopy("zcopy");
     BOOST_TEST(moved_by(std::nullopt).methods[Method::zcopy].bytes == 4000U);
-    BOOST_TEST(moved_by(Method::packed).methods[Method::zcopy].bytes == 0U);
+    BOOST_TEST(moved_by(RestoreMethod::packed).methods[Method::zcopy].bytes == 0U);
   }
   {
     const Variable packed("packed");

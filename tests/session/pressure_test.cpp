@@ -89,7 +89,7 @@ struct Source {
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
     RestoreOptions options = within(patience);
-    options.method = Method::packed;
+    options.method = RestoreMethod::packed;
     other.restore(catalog, options).wait();
     BOOST_TEST(wanted.wrong(1) == 0U);
   }

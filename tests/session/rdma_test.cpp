@@ -35,7 +35,7 @@ boost::test_tools::assertion_result a_port_is_active(boost::unit_test::test_unit
 }
 
 RestoreOptions by_reads() {
-  return by(Method::read, 60s * slowdown());
+  return by(RestoreMethod::read, 60s * slowdown());
 }
 
 // Number of context switches per thread, without the thread in which UCX checks its timers ten times a second.

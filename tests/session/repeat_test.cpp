@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_device_is_read_with_a_lease_alone) {
       bindings.front().regions.resize(1);
       bindings.front().regions.front().place = transport::MemoryPlace{kind, kind == MemoryKind::cuda ? 0 : -1};
       const auto leasing = restore::leasing_of(earlier, std::vector<const restore::Binding*>{&bindings.front()},
-                                               RestoreOptions(), wanted);
+                                               Verify::generation, std::nullopt, wanted);
       BOOST_TEST(
           (leasing == (kind == MemoryKind::host ? restore::Source::Leasing::none : restore::Source::Leasing::first)));
     }

@@ -38,7 +38,7 @@ using restore::PathFailures;
 
 namespace {
 
-const std::optional<Method> methods[] = {std::nullopt, Method::zcopy, Method::packed};
+const std::optional<RestoreMethod> methods[] = {std::nullopt, RestoreMethod::zcopy, RestoreMethod::packed};
 constexpr ByteCount more_than_control = 64 << 10;  // bytes that a control connection receives here
 
 /// The first fields of the kernel's tcp_info. The C library's ends before the last, and <linux/tcp.h> excludes the library's header.
@@ -160,7 +160,7 @@ Outcome restore_with_resets(Job& job, const RestoreOptions& options, ByteCount e
   return outcome;
 }
 
-RestoreOptions slowly(std::optional<Method> method) {
+RestoreOptions slowly(std::optional<RestoreMethod> method) {
   RestoreOptions options = by(method, patience);
   options.ingress_bytes_per_second = 100 << 20;
   return options;
@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(connections_may_be_reset_for_a_while_as_soon_as_they_are_op
 BOOST_AUTO_TEST_CASE(a_source_whose_connections_are_all_reset_for_good_ends_the_restore_naming_it_and_the_fabric) {
   const Deadline deadline(400s);
   Job job(1);
-  RestoreOptions options = by(Method::zcopy, patience);
+  RestoreOptions options = by(RestoreMethod::zcopy, patience);
   options.ingress_bytes_per_second = 1 << 20;  // would take a minute
   Resetting resetting(*job.connections);
   Restore restore = job.session->restore(job.tensor.catalog(), options);
@@ -219,7 +219,7 @@ BOOST_AUTO_TEST_CASE(a_source_whose_connections_are_all_reset_for_good_ends_the_
   BOOST_TEST(says(error, "tcp: it failed 8 times in a row"), error.what());
   BOOST_TEST(!error.gaps().empty());
   // The session is as good as before.
-  job.session->restore(job.tensor.catalog(), by(Method::zcopy, patience)).wait();
+  job.session->restore(job.tensor.catalog(), by(RestoreMethod::zcopy, patience)).wait();
   BOOST_TEST(job.tensor.is_filled());
 }
 

@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr auto soon = 20s;  // well before any deadline
-const std::optional<Method> methods[] = {std::nullopt, Method::zcopy, Method::packed};
+const std::optional<RestoreMethod> methods[] = {std::nullopt, RestoreMethod::zcopy, RestoreMethod::packed};
 
 // --- real processes: members 1 and 2 publish the only layout rank ---
 
@@ -62,7 +62,7 @@ struct Job {
   Tensor tensor;
 };
 
-RestoreOptions slowly(std::optional<Method> method) {
+RestoreOptions slowly(std::optional<RestoreMethod> method) {
   RestoreOptions options = by(method, patience);
   options.notice = 500ms;
   options.ingress_bytes_per_second = tensor_bytes / 4 * 3;
@@ -80,7 +80,7 @@ void require_complete(const Tensor& tensor, const RestoreReport& report) {
 }
 
 // Bytes that came in messages, and from mapped memory that was still published, stay.
-bool proves_itself(const std::string& memory, std::optional<Method> method) {
+bool proves_itself(const std::string& memory, std::optional<RestoreMethod> method) {
   return method.has_value() || memory == "arena ";
 }
 
@@ -93,7 +93,7 @@ BOOST_DATA_TEST_CASE(a_spare_of_the_last_holder_that_was_killed_gives_what_is_mi
     if (method && *memory != '\0') continue;  // sent like other memory
     Job job(memory);
     job.publish(1);
-    Restore restore = job.moving(slowly(Method::zcopy));
+    Restore restore = job.moving(slowly(RestoreMethod::zcopy));
     kill_and_await(job.members.at(1));
     const Error error = failure_of([&] { restore.wait(); });
     BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_holder_that_continues_is_one_again) {
   const Deadline deadline(400s);
   Job job("");
   job.publish(1);
-  RestoreOptions options = slowly(Method::zcopy);
+  RestoreOptions options = slowly(RestoreMethod::zcopy);
   options.timeout = 3s;
   Restore restore = job.moving(options);
   freeze_and_await(job.members.at(1));
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(a_restore_that_finds_no_holder_names_the_rank_and_can_be_re
   const Deadline deadline(400s);
   Job job("");
   job.publish(1);
-  Restore restore = job.moving(slowly(Method::zcopy));
+  Restore restore = job.moving(slowly(RestoreMethod::zcopy));
   kill_and_await(job.members.at(1));
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::peer_lost));
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(a_cancelled_restore_can_be_resumed_and_cancelled_again) {
   const Deadline deadline(400s);
   Job job("");
   job.publish(1);
-  Restore restore = job.moving(slowly(Method::packed));
+  Restore restore = job.moving(slowly(RestoreMethod::packed));
   restore.cancel();
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
   restore.resume(patience);
@@ -233,7 +233,7 @@ struct Halves {
   }
   // Fails, since the second half is gone.
   Restore failed() {
-    RestoreOptions options = by(Method::zcopy, patience);
+    RestoreOptions options = by(RestoreMethod::zcopy, patience);
     Restore restore = reader->restore(catalog, options);
     const Error error = failure_of([&] { restore.wait(); });
     BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());

@@ -27,7 +27,7 @@ bool over(std::string_view transport) {
 
 // Methods that need the source's processor: reads over libfabric's tcp provider, messages over the other fabrics.
 RestoreOptions in_need_of_the_source() {
-  return by(over("libfabric") ? Method::read : Method::zcopy, 60s * slowdown());
+  return by(over("libfabric") ? RestoreMethod::read : RestoreMethod::zcopy, 60s * slowdown());
 }
 
 /// A restore that takes a second or more.

@@ -49,8 +49,8 @@ class Fleeting {
 
 /// The method that reads ordinary memory without a copy by the library: through the kernel, or as a message sent
 /// directly from the memory.
-Method method_without_a_copy() {
-  return reads_ordinary_memory() ? Method::read : Method::zcopy;
+RestoreMethod method_without_a_copy() {
+  return reads_ordinary_memory() ? RestoreMethod::read : RestoreMethod::zcopy;
 }
 
 }  // namespace

@@ -514,7 +514,7 @@ void Member::exchange(int number) {
   options.staging_bytes = job_.schedule.exchange->staging_bytes;
   options.verify = job_.schedule.verified ? Verify::digest : Verify::generation;
   // One member that asks for rounds is enough.
-  if (job_.schedule.exchange->rounds && member_ % 2 == 0) options.method = Method::collective;
+  if (job_.schedule.exchange->rounds && member_ % 2 == 0) options.method = ExchangeMethod::collective;
   exchange->running = session_->start_exchange(exchange->held, exchange->wanted, options);
   const auto call = begin("exchange", options.timeout);
   exchanges_.push_back(exchange);

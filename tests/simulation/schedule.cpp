@@ -223,7 +223,7 @@ void draw_job(Schedule& schedule, Random& random, int members) {
   schedule.delay.lower = random.spread(2us, 100us);
   schedule.delay.upper = schedule.delay.lower + random.spread(2us, 10ms);
   schedule.verified = random.percent(40);
-  if (random.percent(20)) schedule.method = Method::zcopy;
+  if (random.percent(20)) schedule.method = RestoreMethod::zcopy;
   schedule.again = random.percent(50);
   schedule.deadline = random.between(8s, 12s);
   schedule.grace = random.percent(50) ? Duration(50ms) : Duration(2s);

@@ -71,13 +71,13 @@ struct Schedule {
   std::vector<int> targets;  ///< member, by rank of the wanted layouts
   std::vector<Tensor> tensors;
   Network::Delay delay;
-  Duration deadline{};             ///< of each restore
-  Duration grace{};                ///< see RestoreOptions::discovery_grace
-  Duration notice{};               ///< see RestoreOptions
-  std::optional<Method> method{};  ///< the only one of the restores
-  bool verified = false;           ///< restores compare digests
-  bool digests = false;            ///< publications have digests
-  bool again = false;              ///< restores are of one catalog, so that later ones use results of earlier ones
+  Duration deadline{};                    ///< of each restore
+  Duration grace{};                       ///< see RestoreOptions::discovery_grace
+  Duration notice{};                      ///< see RestoreOptions
+  std::optional<RestoreMethod> method{};  ///< the only one of the restores
+  bool verified = false;                  ///< restores compare digests
+  bool digests = false;                   ///< publications have digests
+  bool again = false;  ///< restores are of one catalog, so that later ones use results of earlier ones
   StepRule step_rule = StepRule::agreed;  ///< of restores
   bool resumes = false;                   ///< a restore that fails is resumed, once
   /// What all members exchange, if any; the ranks of its layouts are the members.

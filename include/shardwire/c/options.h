@@ -94,7 +94,9 @@ typedef struct shardwire_restore_options {
   int64_t discovery_grace_ns;              ///< how long to wait for ranks that have not published; default 2 s
   const shardwire_done_event* done_events; /**< recorded before a wait returns, or a poll gives true */
   size_t done_event_count;
-  shardwire_method method;        ///< the only method for bytes of other processes; default: SHARDWIRE_METHOD_ANY
+  /** The only method for bytes of other processes: SHARDWIRE_METHOD_MAPPED .. SHARDWIRE_METHOD_PACKED; default:
+      SHARDWIRE_METHOD_ANY. */
+  shardwire_method method;
   shardwire_replicas replicas;    ///< default: spread
   bool bind_only;                 ///< only plan, connect and choose methods; move nothing
   int64_t notice_ns;              ///< silence after which a source is given up where others hold the same; default 5 s
@@ -110,8 +112,9 @@ typedef struct shardwire_exchange_options {
   int64_t timeout_ns;                 ///< from the call; default 60 s
   uint64_t staging_bytes;             ///< limit of all staging that this member uses at once; default 256 MiB
   uint64_t ingress_bytes_per_second;  ///< cap of remote bytes into this rank; 0: none
-  void* communicator;           ///< an idle ncclComm_t of all members with device memory, for NCCL rounds; or NULL
-  shardwire_method method;      ///< SHARDWIRE_METHOD_COLLECTIVE of any member: all remote bytes go in rounds
+  void* communicator;  ///< an idle ncclComm_t of all members with device memory, for NCCL rounds; or NULL
+  /** As in a restore, or SHARDWIRE_METHOD_COLLECTIVE: if any member gives that, all remote bytes go in rounds. */
+  shardwire_method method;
   shardwire_replicas replicas;  ///< default: spread
 } shardwire_exchange_options;
 void shardwire_exchange_options_init(shardwire_exchange_options* options, size_t size);

@@ -98,14 +98,14 @@ const char* shardwire_fallback_reason_name(shardwire_fallback_reason reason);
 /// Transfer method of bytes. See the README for what each does.
 typedef int32_t shardwire_method;
 enum {
-  SHARDWIRE_METHOD_ANY = -1,  ///< the cheapest; not for functions that name one method
-  SHARDWIRE_METHOD_LOCAL = 0,
+  SHARDWIRE_METHOD_ANY = -1,   ///< the cheapest; not for functions that name one method
+  SHARDWIRE_METHOD_LOCAL = 0,  ///< in reports and costs only
   SHARDWIRE_METHOD_MAPPED = 1,
   SHARDWIRE_METHOD_READ = 2,
   SHARDWIRE_METHOD_SIEVED_READ = 3,
   SHARDWIRE_METHOD_ZCOPY = 4,
   SHARDWIRE_METHOD_PACKED = 5,
-  SHARDWIRE_METHOD_COLLECTIVE = 6,  ///< in exchanges only
+  SHARDWIRE_METHOD_COLLECTIVE = 6,  ///< not for restores
 };
 #define SHARDWIRE_METHOD_COUNT 7
 

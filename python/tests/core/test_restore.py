@@ -435,6 +435,20 @@ def test_layouts():
         sw.Layout.mesh((2,), [7])  # type: ignore[list-item]
 
 
+def test_restores_and_exchanges_name_the_methods_that_they_may_be_asked_for(job):
+    (session,) = job(1)
+    nothing = sw.Catalog(0, 1)
+    allowed = "mapped, read, sieved_read, zcopy, packed"
+    for wrong in ("collective", "local", "carried"):
+        with pytest.raises(sw.InvalidArgument, match=f"method is '{wrong}', not one of: {allowed}$"):
+            session.restore(nothing, method=wrong)  # type: ignore[arg-type]
+    for wrong in ("local", "carried"):
+        with pytest.raises(sw.InvalidArgument, match=f"method is '{wrong}', not one of: {allowed}, collective$"):
+            session.exchange(nothing, nothing, method=wrong)  # type: ignore[arg-type]
+    for method in ("mapped", "packed"):
+        session.restore(nothing, method=method, timeout=20).wait()
+
+
 def test_members_that_come_late_learn_that_an_exchange_was_cancelled(job):
     members = job(2)
     memory = [np.zeros((7, 3), dtype=np.float32) for _ in members]
