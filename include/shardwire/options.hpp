@@ -153,7 +153,7 @@ enum class StepRule : std::uint8_t {
 
 /// An event of the caller's that a restore records on its device.
 struct DoneEvent {
-  void* event = nullptr;  ///< a cudaEvent_t of that device
+  void* event = nullptr;  ///< a cudaEvent_t of that device: as_event() of shardwire/cuda.hpp
   int device = 0;
 };
 
@@ -255,7 +255,7 @@ struct ExchangeOptions {
   /// restores choose. While an exchange uses NCCL, no other NCCL work may run on these devices: two communicators can
   /// deadlock.
   std::optional<ExchangeMethod> method{};
-  /// An ncclComm_t of all members that have device memory in this exchange, in their order, for NCCL rounds to use in
+  /// An ncclComm_t (as_nccl() of shardwire/nccl.hpp) of all members that have device memory in this exchange, in their order, for NCCL rounds to use in
   /// place of a communicator of the library; on all of these members, or on none. It is neither aborted nor destroyed.
   /// It has to come from the NCCL that the process loads as libnccl.so.2, and be idle. Throws Error{unsupported} if
   /// NCCL is unavailable. Unused if no bytes go in rounds: if all members have direct paths, or the session's
