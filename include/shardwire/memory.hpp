@@ -51,7 +51,8 @@ struct View {
   MemoryKind kind = MemoryKind::detect;
   int device = -1;  ///< CUDA device ordinal, checked against the driver's; -1: not given
   Extents strides{};
-  /// A cudaEvent_t (as_event() of shardwire/cuda.hpp) after which the bytes may be read, or overwritten by a restore; null: at once. See Events.
+  /// A cudaEvent_t (as_event() of shardwire/cuda.hpp) after which the bytes may be read, or overwritten by a restore;
+  /// null: at once. See Events.
   void* ready_event = nullptr;
   ElementCount elements =
       -1;  ///< number the rank holds by the caller's account, checked against the layout; -1: not given

@@ -68,7 +68,7 @@ struct SessionOptions {
   /// directions: as a reader, and as a source. Without a job key, join fails with Error{invalid_argument}; without OpenSSL 3
   /// with Error{unsupported}. Members that cannot encrypt are refused, and a reader that does not ask for it gets nothing
   /// over `tcp` from this member. Shared memory, `ucx`, `libfabric` and NCCL stay as they are: name the transports that may
-  /// be used, such as "shm,tcp". Also set by SHARDWIRE_ENCRYPT_PAYLOAD=1. perf/README.md has what it costs.
+  /// be used, such as "shm,tcp". Also set by SHARDWIRE_ENCRYPT_PAYLOAD=1. docs/performance-results.md has what it costs.
   bool encrypt_payload = false;
   /// Cost model by which restores of this session choose methods; see load_costs(). Empty: the file named by
   /// SHARDWIRE_CALIBRATION, else the built-in costs.
@@ -255,11 +255,11 @@ struct ExchangeOptions {
   /// restores choose. While an exchange uses NCCL, no other NCCL work may run on these devices: two communicators can
   /// deadlock.
   std::optional<ExchangeMethod> method{};
-  /// An ncclComm_t (as_nccl() of shardwire/nccl.hpp) of all members that have device memory in this exchange, in their order, for NCCL rounds to use in
-  /// place of a communicator of the library; on all of these members, or on none. It is neither aborted nor destroyed.
-  /// It has to come from the NCCL that the process loads as libnccl.so.2, and be idle. Throws Error{unsupported} if
-  /// NCCL is unavailable. Unused if no bytes go in rounds: if all members have direct paths, or the session's
-  /// transports are named and no member forces ExchangeMethod::collective.
+  /// An ncclComm_t (as_nccl() of shardwire/nccl.hpp) of all members that have device memory in this exchange, in their
+  /// order, for NCCL rounds to use in place of a communicator of the library; on all of these members, or on none. It is
+  /// neither aborted nor destroyed. It has to come from the NCCL that the process loads as libnccl.so.2, and be idle.
+  /// Throws Error{unsupported} if NCCL is unavailable. Unused if no bytes go in rounds: if all members have direct paths,
+  /// or the session's transports are named and no member forces ExchangeMethod::collective.
   /// A blocking communicator is allowed, but a member that gives up in the middle of a round cannot end the round: 10 s
   /// after the deadline the exchange fails, and its memory may be written until the program aborts the communicator.
   /// PyTorch's is `group._get_backend(torch.device("cuda"))._comm_ptr()`, which is 0 before the group's first
