@@ -5,6 +5,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,8 @@ std::vector<Gap> value_gaps(const Case& job, Rank target, std::span<const Rank> 
 
 /// Reads a description from JSON text. Errors: throws CaseError.
 Case parse_case(const std::string& text);
+/// A JSON Schema (draft 2020-12) that all texts match which parse_case() accepts: case.schema.json.
+std::string_view case_schema();
 
 /// Reads a file, or standard input for "-". Errors: throws CaseError that begins with the file's name.
 Case load_case(const std::string& path);

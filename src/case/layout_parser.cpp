@@ -194,7 +194,7 @@ struct Kind {
   Layout (*parse)(const Node& node);
 };
 
-// Another layout kind needs one function and one line here.
+// Another layout kind needs one function and one line here, and its fields in case.schema.json.
 constexpr Kind kinds[] = {
     {"mesh", parse_mesh},
     {"chunk", parse_chunk},
@@ -231,7 +231,10 @@ void require_one_kind(const Node& node) {
     if (!named.empty()) node.refuse(fmt::format("both {} and {}: a layout is of one kind", named, kind.keyword));
     named = kind.keyword;
   }
-  if (named.empty()) node.refuse("no layout; one of mesh, chunk, replicated, boxes, blockcyclic, flat is expected");
+  if (!named.empty()) return;
+  std::string known;
+  for (const Kind& kind : kinds) known.append(known.empty() ? "" : ", ").append(kind.keyword);
+  node.refuse(fmt::format("no layout; one of {} is expected", known));
 }
 
 Layout parse_layout(const Node& node) {

@@ -30,6 +30,7 @@ struct Command {
 /// All commands; a new command needs a file and a line in commands.cpp.
 std::span<const Command> commands();
 
+std::function<int()> declare_case(CLI::App& app);
 std::function<int()> declare_doctor(CLI::App& app);
 std::function<int()> declare_drill(CLI::App& app);
 std::function<int()> declare_keep(CLI::App& app);

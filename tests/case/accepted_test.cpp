@@ -3,8 +3,10 @@
 #include <random>
 
 #include "case/case.hpp"
+#include "case/json_node.hpp"
 #include "case/models.hpp"
 #include "case_text.hpp"
+#include "json_schema.hpp"
 #include "shardwire/box.hpp"
 
 BOOST_AUTO_TEST_SUITE(accepted_cases)
@@ -53,6 +55,8 @@ std::pair<std::size_t, ElementCount> size_of_model(const char* name) {
 bool accepted(const std::string& text) {
   try {
     parse_case(text);
+    static const JsonSchema schema(case_schema());
+    BOOST_TEST(schema.accepts(parse_json(text)), text);
     return true;
   } catch (const CaseError&) {
     return false;  // any other exception ends the test

@@ -4,10 +4,14 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <ostream>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "case/case.hpp"
+#include "case/json_node.hpp"
 #include "case_text.hpp"
+#include "json_schema.hpp"
 
 BOOST_AUTO_TEST_SUITE(refused_cases)
 
@@ -259,7 +263,34 @@ const Refusal refused_files[] = {
      "source.rules.r: boxes layout: boxes [0:2, 0:2] and [1:3, 1:3] of rank 0 overlap"},
 };
 
+// A schema has no words for what fields say of each other and of the tensors. 2.0 is an integer to it, and any size of number fits.
+// clang-format off
+const std::set<std::string_view> beyond_a_schema{
+    "blockcyclic_beyond_ranks", "blockcyclic_from_nowhere", "blockcyclic_from_outside", "blockcyclic_of_mixed_dims",
+    "blockcyclic_of_other_dims", "blockcyclic_of_too_many_boxes", "box_of_mixed_dims", "box_of_other_dims",
+    "box_outside", "boxes_of_foreign_rank", "boxes_overlap", "bytes_overflow", "chunk_over_too_many",
+    "chunk_rank_of_another_side", "dim_out_of_range", "dtype_of_unknown_state", "flat_beyond_ranks",
+    "flat_of_an_unknown_tensor", "flat_with_a_tensor_beside_all", "flat_with_a_tensor_twice",
+    "flat_within_another_dim", "flat_within_beyond_ranks", "flat_within_rules_of_other_sizes",
+    "flat_within_what_is_served_by_none", "flat_without_a_tensor", "fractional_ranks", "hostile_factor",
+    "hostile_mesh_product", "huge_scalar", "lost_out_of_range", "mesh_beyond_ranks", "more_stages_than_layers",
+    "negative_dim_out_of_range", "no_entry_for_a_tensor", "placement_count", "repeated_tensor",
+    "rule_beyond_its_stage", "too_few_chunk_ranks", "too_few_flat_ranks", "too_few_mesh_ranks", "uneven_pipeline",
+    "volume_overflow", "wrong_tp_first_factor"};
+// clang-format on
+
 }  // namespace
+
+BOOST_DATA_TEST_CASE(the_schema_refuses_what_it_has_words_for, boost::unit_test::data::make(refused_files), refusal) {
+  static const JsonSchema schema(case_schema());
+  Json json;
+  try {
+    json = parse_json(refusal.text);
+  } catch (const CaseError&) {
+    return;
+  }
+  BOOST_TEST(schema.accepts(json) == beyond_a_schema.contains(refusal.title));
+}
 
 BOOST_DATA_TEST_CASE(names_the_place, boost::unit_test::data::make(refused_files), refusal) {
   try {

@@ -43,6 +43,8 @@ const Usage usages[] = {
     {"fabric_twice_standard_input", {"plan", "--fabric", "-", "-"}, 2, "standard input is the case already"},
     {"fabric_missing", {"plan", "--fabric", "/nonexistent/x.json", "-"}, 2, "/nonexistent/x.json: No such file"},
     {"missing_file", {"plan", "/nonexistent/case.json"}, 2, "/nonexistent/case.json: No such file"},
+    {"case_schema", {"case", "--schema"}, 0, "https://json-schema.org/draft/2020-12/schema"},
+    {"case_without_question", {"case"}, 2, "--schema is required"},
     {"key_without_file", {"key"}, 2, "FILE is required"},
     {"key_over_another_file", {"key", "/dev/null"}, 2, "/dev/null: File exists"},
     {"folder", {"plan", "/"}, 2, "shardwire: /: "},
