@@ -8,7 +8,7 @@
 namespace shardwire {
 
 /// Whether a tensor has one element. Manifests and layouts treat it like any other tensor, but its element travels
-/// inside the publication and is not a piece of a plan (layout maths M9).
+/// inside the publication and is not a piece of a plan.
 inline bool travels_by_value(const TensorSpec& spec) {
   return std::all_of(spec.shape.begin(), spec.shape.end(), [](Extent extent) { return extent == 1; });
 }

@@ -30,7 +30,7 @@ struct FlatRange {
   ElementCount upper = 0;
 };
 
-// The parts of a row-major array that a range of its flattening covers, as boxes (layout maths M6). A prefix of `box`
+// The parts of a row-major array that a range of its flattening covers, as boxes. A prefix of `box`
 // is already set; `strides` are those of the array.
 void split_range(const Extents& strides, std::size_t dim, FlatRange range, Box& box, std::vector<Box>& out) {
   if (dim == box.dims()) return out.push_back(box);

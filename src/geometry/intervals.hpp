@@ -21,7 +21,7 @@ struct Interval {
 /// through them in order.
 using Intervals = std::vector<Interval>;
 
-/// Part `index` of `extent` split into `parts` as torch.chunk does (layout maths M1). Empty parts lie at `extent`.
+/// Part `index` of `extent` split into `parts` as torch.chunk does. Empty parts lie at `extent`.
 Interval chunk_of(Extent extent, Extent parts, Extent index);
 
 /// Number of elements in all intervals.

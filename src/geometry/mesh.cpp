@@ -242,7 +242,7 @@ class MeshRule final : public LayoutRule {
                        [&](const Interval& one) { return one.lower < wanted.upper && wanted.lower < one.upper; });
   }
 
-  // Layout maths M2 (factor 0) and M3.
+  // Shard (factor 0), and StridedShard: each of `factor` parts is split by itself.
   static Intervals shard(const Intervals& held, Extent factor, Extent parts, Extent index) {
     const Extent extent = total_of(held);
     Intervals out;

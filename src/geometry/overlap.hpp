@@ -60,7 +60,7 @@ struct HeldBoxes {
 HeldBoxes merge_replicas(std::vector<std::pair<Box, Rank>> held);
 
 /// Whether `parts` (identical ones count once, empty ones do not count) lie in `whole` and hold each of its elements
-/// exactly once (layout maths M8).
+/// exactly once.
 bool covers_exactly(const Box& whole, std::vector<Box> parts);
 
 /// Appends the part of `box` outside `hole` to `out`: at most two boxes per dim, disjoint.

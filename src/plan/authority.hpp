@@ -13,7 +13,7 @@
 
 namespace shardwire {
 
-/// The source ranks that have authority over the values of a parameter (layout maths M9): those that hold an element of
+/// The source ranks that have authority over the values of a parameter: those that hold an element of
 /// one of its tensors, in any state. Tensors of one element count only if the parameter has no others, and then only
 /// states whose holders are not a proper superset of another state's: ranks whose shard of the parameter is empty keep
 /// a step too. If no source has such a tensor, all have authority.

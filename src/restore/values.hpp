@@ -50,7 +50,7 @@ Agree agreement_on_elements(Replicas replicas);
 
 /// Completes `plan`, the plan for `wanted`: removes the gaps of tensors that are absent as permitted, adds one for each
 /// required value that is absent, and selects values as their Agree says, those of one-element tensors as `elements` says
-/// (authority: layout maths M9). `sources` are those in `scope`, which is value_scope(wanted) or `all`. Pure. Cost: O(values and tensors that are published).
+/// (plan/authority.hpp). `sources` are those in `scope`, which is value_scope(wanted) or `all`. Pure. Cost: O(values and tensors that are published).
 ResolvedValues resolve_values(const Catalog& wanted, const JobLayout& from, Plan& plan,
                               std::span<const ValueSource> sources, ValueScope scope,
                               Agree elements = Agree::authoritative);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worked values of flat parameters (layout maths M5 and M6), and refusals.
+// Worked values of flat parameters, and refusals.
 #include <boost/test/unit_test.hpp>
 
 #include <fmt/format.h>
