@@ -10,6 +10,7 @@
 * `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
   After <!-- times differ --> times, speeds and the version of Linux are not compared. What they draw is in docs/drawings.
 * docs/layouts.md works a plan out by hand: its pieces, their holders and the sums are those of `shardwire plan --json`.
+* docs/memory.md has the limits of the sources; its worked example has what `shardwire plan --json` says that ranks hold and want.
 * Blocks after <!-- from FILE --> are in that file, line by line.
 * docs/install.md lists the packages of `quickstart` and the options of the build, with their defaults and versions.
 * Measurements in docs/performance-method.md are suites of perf/meson.build.
@@ -237,6 +238,37 @@ def plan_by_hand() -> Iterator[str]:
             yield place(page, f"it does not say: {sums}")
 
 
+def memory_of_a_rank() -> Iterator[str]:
+    """The limits are those of the sources. What ranks of the example hold and want is planned; the rest are sums of both."""
+    page = ROOT / "docs/memory.md"
+    text = page.read_text()
+    limits = {"staging that serves its readers": ("src/session/settings.cpp", r"return (\d+)u << 20"),
+              "staging of its own restore": ("include/shardwire/options.hpp", r"struct RestoreOptions \{.*?staging_bytes = (\d+)u << 20"),
+              "code, connections, bookkeeping": ("perf/measure/member.cpp", r"memory_allowance = (\d+)u << 20"),
+              "memory of peers that it mapped, after they have withdrawn it": ("src/peers/link_table.cpp", r"max_idle_bytes = (\d+)u << 20"),
+              "pinned memory for copies from and to devices": ("src/session/core.cpp", r"max_pinned_bytes = (\d+)u << 20")}
+    known = {what: int(re.findall(pattern, (ROOT / path).read_text(), re.S)[0]) for what, (path, pattern) in limits.items()}
+    listed = {what: int(size) for what, size in re.findall(r"^\| ([^|]+) \| (\d+) MiB\b", text, re.M)}
+    if listed != known:
+        yield place(page, f"the limits in MiB are {known}")
+    [code] = re.findall(r"`llama\.json`:\n```json\n(.*?)^```$", text, re.S | re.M)
+    case = json.loads(code)
+
+    def wanted(rank: int, target: str) -> int:
+        planned = subprocess.run([SHARDWIRE, "plan", "-", "--totals", "--json", "--rank", str(rank)], capture_output=True, text=True,
+                                 input=json.dumps(case | {"target": case[target]}))
+        return json.loads(planned.stdout)["totals"]["needed"]
+
+    held = wanted(0, "source")
+    most = max(wanted(rank, "target") for rank in range(case["target"]["ranks"]))
+    serving, restoring, other = (megabytes << 20 for megabytes in list(known.values())[:3])
+    in_place, of_host = held + most + serving + restoring + other, case["source"]["ranks"] // 2
+    expected = [held, most, serving, restoring, other, in_place, in_place + held, in_place + 2 * held,
+                2 * of_host * held, 3 * 2 * of_host * held]
+    if [int(one.replace(",", "")) for one in re.findall(r"^\| .* \| ([\d,]+) \|$", text, re.M)] != expected:
+        yield place(page, f"the bytes of the example are {', '.join(f'{one:,}' for one in expected)}")
+
+
 def quotes() -> Iterator[str]:
     for page in FOR_USERS:
         for path, code in re.findall(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", page.read_text(), re.S | re.M):
@@ -334,7 +366,7 @@ def reports() -> Iterator[str]:
 
 
 CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, plan_by_hand,
-         quotes, install, measurements, versions, reports]
+         memory_of_a_rank, quotes, install, measurements, versions, reports]
 failed = 0
 for case in CASES:
     problems = list(case())
