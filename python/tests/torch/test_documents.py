@@ -97,11 +97,11 @@ def test_an_example(pool, document, which):
 
 
 def dcp_example(rank: int, world: int) -> Any:
-    [code] = [code for code in blocks(ROOT / "docs/torch.md") if "PeerWriter" in code]
+    [code] = [code for code in blocks(ROOT / "docs/dcp.md") if "PeerWriter" in code]
     model, _ = build("fsdp2", "adamw", 1, world)
     with swt.join() as session:
         names = {"session": session, "swt": swt, "dcp": dcp, "state_dict": model.state_dict(), "step": 2}
-        exec(compile(code, "docs/torch.md", "exec"), names)
+        exec(compile(code, "docs/dcp.md", "exec"), names)
         dist.barrier()
         names["writer"].close()
     return names["writer"].step
