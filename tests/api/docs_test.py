@@ -8,7 +8,7 @@
 * SECURITY.md lists the fuzz targets.
 * Every block of C++ compiles. What it takes from elsewhere stands in a comment before it: <!-- given: PARAMETERS -->
 * `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
-  After <!-- times differ --> times, speeds and the version of Linux are not compared. What they draw is in docs/drawings.
+  After <!-- times differ --> times, the slowest rank, speeds and the version of Linux are not compared. What they draw is in docs/drawings.
 * docs/layouts.md works a plan out by hand: its pieces, their holders and the sums are those of `shardwire plan --json`.
 * docs/memory.md has the limits of the sources; its worked example has what `shardwire plan --json` says that ranks hold and want.
 * Blocks after <!-- from FILE --> are in that file, line by line.
@@ -36,7 +36,7 @@ FOR_USERS = [*(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURIT
              *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.S | re.M)
 INLINE = re.compile(r"`([^`\n]+)`")
-TIMES = re.compile(r"\d[\d.]* ([kMGT]?B/s|[num]?s\b)|\d+\.\d{3,}|Linux [^)]*|-(?= while moving)")
+TIMES = re.compile(r"\d[\d.]* ([kMGT]?B/s|[num]?s\b)|\d+\.\d{3,}|Linux [^)]*|-(?= while moving)|(?<=slowest rank )\(\d+\)")
 
 
 def place(page: pathlib.Path, text: str) -> str:
@@ -165,7 +165,7 @@ def fuzz_targets() -> Iterator[str]:
 
 
 def compiles() -> Iterator[str]:
-    """Whole programs are left out: README's and that of docs/c.md are built and run elsewhere."""
+    """Whole programs are left out: README's, that of docs/c.md and those of examples/ are built and run elsewhere."""
     program = "#include <shardwire/shardwire.hpp>\nusing namespace shardwire;\nusing namespace std::chrono_literals;\n"
     fragments = re.compile(r"(?:<!-- given: (.*?) -->\n)?^```cpp\n(.*?)^```$", re.S | re.M)
     for number, page in enumerate(FOR_USERS):

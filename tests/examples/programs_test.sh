@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the examples in C and C++ against an installed copy, by one way of building, and compares what they print with
-# examples/README.md: programs_test.sh MESON BUILD_DIR SOURCE_ROOT cmake|meson|c|mpi COMPILER...
+# examples/README.md and docs/first-restore.md: programs_test.sh MESON BUILD_DIR SOURCE_ROOT cmake|meson|c|mpi COMPILER...
 root=$3 way=$4
 case $way in
   cmake) needs=cmake package=cmake ;;
@@ -17,8 +17,14 @@ meson=$1
 shift 4
 export LD_LIBRARY_PATH=$libdir
 
-# shown NAME [--sorted]: compares output.txt.
-shown() { python3 "$root/tests/examples/shown.py" "$root/examples/README.md" "$1" output.txt "${@:2}"; }
+# shown NAME [--sorted]: compares output.txt with `page`.
+page=examples/README.md
+shown() { python3 "$root/tests/examples/shown.py" "$root/$page" "$1" output.txt "${@:2}"; }
+first_restore() {
+  local page=docs/first-restore.md
+  "$root/tests/api/run_members.sh" 2 configured/first_restore >output.txt
+  shown first_restore --sorted
+}
 case $way in
   cmake)
     CXX="$*" cmake -S "$root/examples/cpp" -B configured -DCMAKE_PREFIX_PATH="${command%/bin/shardwire}" \
@@ -26,12 +32,14 @@ case $way in
     cmake --build configured
     "$root/tests/api/run_members.sh" 4 configured/adam_reshard >output.txt
     shown adam_reshard
+    first_restore
     ;;
   meson)
     CXX="$*" "$meson" setup configured "$root/examples/cpp" -Dwarning_level=2 -Dwerror=true
-    "$meson" compile -C configured adam_reshard
+    "$meson" compile -C configured adam_reshard first_restore
     "$root/tests/api/run_members.sh" 4 configured/adam_reshard >output.txt
     shown adam_reshard
+    first_restore
     ;;
   c)
     build_as c11 reshard "$root/examples/c/reshard.c" "$@" -Wpedantic

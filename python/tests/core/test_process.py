@@ -411,3 +411,4 @@ def test_the_example_of_the_readme(run):
         code, out, error = one.end()
         assert code == 0, error
         assert out == f"rank {rank}: 524288 bytes from peers, 524288 of its own\n0.0 1.0\n"
+        assert out.splitlines()[0] in (readme.parents[1] / "docs/first-restore.md").read_text()
