@@ -82,7 +82,7 @@ def new_job(session, tensor_parallel):
 def compare(old, new, ranks):
     print(f"step  {'4 ranks':>10}  {ranks:>10}")
     for step, loss in enumerate(old):
-        print(f"{step:4}  {loss:10.4f}" + (f"  {new[step - CHANGE]:10.4f}" if step >= CHANGE else ""))
+        print(f"{step:4}  {loss:10.3f}" + (f"  {new[step - CHANGE]:10.3f}" if step >= CHANGE else ""))
     # Sums over other numbers of ranks are rounded in another order; the state itself is the same bit for bit.
     torch.testing.assert_close(new, old[CHANGE:], rtol=1e-5, atol=0)
     print("the losses are those of a training without the change")

@@ -76,21 +76,36 @@ def load_files(model, optimizer, folder):
     return FILES_AT
 
 
-def recover(session, model, optimizer, folder):
-    """The state of peers where all ranks can have it, else that of the files. Returns the step."""
-    step, outcome = -1, ""
+def take_over(session, state):
+    """The new rank has all that it lacks from peers, or refuses. Returns the step, or -1, and what to print."""
     try:
-        step = swt.restore_into(session, model, optimizer, timeout=8).step
-        outcome = f"restored step {step} from peers"
+        restored = state.restore(session, timeout=10)
     except (sw.LayoutMismatch, sw.PeerLost, sw.StepMismatch, sw.TimedOut, sw.Withdrawn) as error:
-        outcome = f"{type(error).__name__}: nobody holds {len(error.gaps)} of the boxes"
-    outcomes = [json.loads(one) for one in session.gather("outcome", json.dumps([step, outcome]).encode(), timeout=60)]
-    for number, (_, text) in enumerate(outcomes):
-        log(session, f"rank {number}: {text}")
-    if step >= 0 and {one for one, _ in outcomes} == {step}:
-        return step
-    log(session, f"all ranks load step {FILES_AT} of the files")
-    return load_files(model, optimizer, folder)
+        return -1, f"{type(error).__name__}: " + "\n  ".join(str(error).split("; "))
+    state.publish(session, step=restored.step, snapshot="copy")  # now all ranks publish this step
+    sources = ", ".join(f"{peer.bytes} bytes from rank {peer.rank}" for peer in restored.report.peers)
+    return restored.step, f"restored step {restored.step} from peers: {sources}"
+
+
+def recover(session, state, lost, model, optimizer, folder):
+    """All ranks go on from the step of the peers if the new rank could have it, else from that of the files. Returns the step."""
+    step, outcome = take_over(session, state) if session.rank == lost else (-1, "")
+    outcomes = session.gather("outcome", json.dumps([step, outcome]).encode(), timeout=60)
+    step, outcome = json.loads(outcomes[lost])
+    log(session, f"rank {lost}: {outcome}")
+    if step < 0:
+        log(session, f"all ranks load step {FILES_AT} of the files")
+        return load_files(model, optimizer, folder)
+    if session.rank != lost:
+        state.restore(session, step=step)  # into the new model, from what this rank has published itself
+    session.barrier(timeout=60)  # no rank reads any more: each may end what it has published
+    return step
+
+
+def begin(wrapper, seed):
+    dist.barrier()  # all ranks have joined the session
+    model, optimizer = build(wrapper, seed)
+    return model, optimizer, swt.State(model, optimizer)
 
 
 def member(wrapper, folder, rank, attempt):
@@ -98,29 +113,28 @@ def member(wrapper, folder, rank, attempt):
     process_group(folder, rank, attempt)
     # The session needs no process group: it stays as it is when a rank is lost.
     session = swt.join(dist.FileStore(f"{folder}/session", RANKS), rank, RANKS)
-    model, optimizer = build(wrapper, seed=1 + attempt)
-    step = 0
+    model, optimizer, state = begin(wrapper, seed=1 + attempt)
+    step, losses = 0, {}
     if attempt > 0:  # in place of the lost rank
-        session.barrier(timeout=60)
-        step = recover(session, model, optimizer, folder)
-    state = swt.State(model, optimizer)
+        step = recover(session, state, rank, model, optimizer, folder)
     while step < STEPS:
         try:
             session.barrier(timeout=60)
-        except sw.PeerLost as lost:
-            log(session, f"rank {lost.ranks[0]} is lost after step {step}")
+        except sw.PeerLost as error:
+            lost = error.ranks[0]
+            log(session, f"rank {lost} is lost after step {step}")
             dist.destroy_process_group()
             attempt += 1
             process_group(folder, rank, attempt)  # waits for the new rank
-            model, optimizer = build(wrapper, seed=1 + attempt)
-            session.barrier(timeout=60)
-            step = recover(session, model, optimizer, folder)
-            state = swt.State(model, optimizer)  # ends what the state before it has published
+            model, optimizer, new_state = begin(wrapper, seed=1 + attempt)  # the old model has the old group
+            step = recover(session, new_state, lost, model, optimizer, folder)
+            state = new_state  # ends what the state before it has published
             continue
         loss = train_step(model, optimizer, step, rank, RANKS)
         dist.all_reduce(loss)
+        losses[step] = loss.item() / RANKS
         step += 1
-        log(session, f"step {step}: loss {loss.item() / RANKS:.4f}")
+        log(session, f"step {step}: loss {losses[step - 1]:.3f}")
         state.publish(session, step=step, snapshot="copy")
         if step == FILES_AT and attempt == 0:
             save_files(model, optimizer, folder)
@@ -129,8 +143,19 @@ def member(wrapper, folder, rank, attempt):
             if rank == LOST_RANK:
                 os.kill(os.getpid(), signal.SIGKILL)
     session.barrier(timeout=60)
+    if rank == 0:
+        compare([losses[step] for step in range(STEPS)])
     session.close()
     dist.destroy_process_group()
+
+
+def compare(losses):
+    """With a training by one process, without shards."""
+    model = plain_model(1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    undisturbed = [train_step(model, optimizer, step).item() for step in range(STEPS)]
+    torch.testing.assert_close(losses, undisturbed, rtol=1e-4, atol=0)
+    print("the losses are those of a training in which no rank was lost", flush=True)
 
 
 def launch(wrapper):
@@ -145,11 +170,6 @@ def launch(wrapper):
         ranks[LOST_RANK] = start(LOST_RANK, 1)
         failed = [rank for rank, process in enumerate(ranks) if process.wait() != 0]
     assert not failed, f"ranks {failed} failed"
-    model = plain_model(1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for step in range(STEPS):
-        loss = train_step(model, optimizer, step)
-    print(f"without a loss, and without shards: step {STEPS}: loss {loss.item():.4f}")
 
 
 if __name__ == "__main__":
