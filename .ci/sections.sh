@@ -339,6 +339,19 @@ empty_root() {
   rm -rf "$place"
 }
 
+# Wheels, in a root of Debian 13; Debian's packages and the image of Containerfile, on a Debian 12. Neither root has a compiler.
+wheels() {
+  check 'tools for wheels' install_packages cmake dpkg-dev patchelf debootstrap iproute2
+  cases 'wheels' tests/packages/wheels
+}
+debian_tools() {
+  install_packages dpkg-dev debhelper help2man lintian debootstrap iproute2 buildah && apt-get -y -q build-dep ./
+}
+debian() {
+  check 'tools for packages and images' debian_tools
+  cases 'Debian packages and the image' tests/packages/debian
+}
+
 kernels() { check 'copy kernels for aarch64, emulated' tests/memory/neon_check; }
 benchmarks() { check 'benchmarks' ninja -C build benchmarks; }
 
