@@ -341,7 +341,7 @@ empty_root() {
 
 # Wheels, in a root of Debian 13; Debian's packages and the image of Containerfile, on a Debian 12. Neither root has a compiler.
 wheels() {
-  check 'tools for wheels' install_packages cmake dpkg-dev patchelf debootstrap iproute2
+  check 'tools for wheels' install_packages cmake dpkg-dev debootstrap iproute2
   cases 'wheels' tests/packages/wheels
 }
 debian_tools() {

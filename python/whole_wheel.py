@@ -75,8 +75,7 @@ def add_library(installed: Path, package: Path) -> None:
     real.rename(named)
     (folder / "libshardwire.so").write_text(f"/* linker script */ INPUT(-l:{named.name})\n", encoding="utf-8")
     for config in (folder / "cmake").rglob("*.cmake"):
-        config.write_text(config.read_text(encoding="utf-8").replace(before, named.name).replace("libshardwire.so\"", f"{named.name}\""),
-                          encoding="utf-8")
+        config.write_text(config.read_text(encoding="utf-8").replace(before, named.name), encoding="utf-8")
     for module in package.glob("_core*.so"):
         subprocess.run(["strip", module], check=True)
         subprocess.run(["patchelf", "--set-rpath", "$ORIGIN/lib", module], check=True)
