@@ -121,7 +121,7 @@ Json measure(const Options& options, const Case& job) {
   row["ratio"] = pairs.median / fast.median;
   row["cpu_seconds"] = {{"measured", spread_of(ours.cpu).median}, {"bound", spread_of(theirs.cpu).median}};
   row["pieces"] = pieces;
-  row["tensors"] = job.tensors * job.states.size();
+  row["tensors"] = job.tensor_states;
   if (options.measure != "job") {
     row["rank"] = to_int(rank);
     row["heap_bytes"] = heap;

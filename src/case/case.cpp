@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -26,6 +27,56 @@ void refuse_keyword(const Node& node, const std::string& name) {
   if (is_layout_keyword(name)) node.refuse(fmt::format("'{}' is a layout keyword and cannot name a rule", name));
 }
 
+DType parse_dtype_of(const Node& node) {
+  const auto dtype = parse_dtype(node.text());
+  if (!dtype) node.refuse("unknown dtype; known are " + dtype_names());
+  return *dtype;
+}
+
+// The types of states that do not give their own.
+class StateTypes {
+ public:
+  explicit StateTypes(const Node& root) : root_(root) {
+    if (const auto common = root.find("dtype")) common_ = parse_dtype_of(*common);
+    const auto named = root.find("dtypes");
+    if (!named) return;
+    for (const auto& [name, value] : named->members()) named_.emplace(name, parse_dtype_of(value));
+  }
+  [[nodiscard]] DType of(const std::string& state) const {
+    const auto named = named_.find(state);
+    return named == named_.end() ? common_ : named->second;
+  }
+  // Refuses types of states that no tensor has.
+  void require_known(const std::vector<std::string>& states) const {
+    if (named_.empty()) return;
+    for (const auto& [name, node] : root_.at("dtypes").members()) {
+      if (std::find(states.begin(), states.end(), name) == states.end()) node.refuse("unknown state");
+    }
+  }
+
+ private:
+  const Node& root_;
+  DType common_ = DType::f32;
+  std::map<std::string, DType> named_;
+};
+
+std::vector<CaseState> parse_states(const Node& root, const StateTypes& types) {
+  const auto node = root.find("states");
+  std::vector<CaseState> states;
+  if (!node) {
+    for (const char* name : {"master", "exp_avg", "exp_avg_sq"}) states.push_back({name, types.of(name)});
+    return states;
+  }
+  std::set<std::string> names;
+  for (const Node& state : node->elements()) {
+    const std::string name = state.name();
+    if (!names.insert(name).second) state.refuse("the state stands twice");
+    states.push_back({name, types.of(name)});
+  }
+  if (states.empty()) node->refuse("no state");
+  return states;
+}
+
 TensorList parse_model(const Node& node, const Node& root) {
   const std::string name = node.text();
   const Model* model = find_model(name);
@@ -37,81 +88,111 @@ TensorList parse_model(const Node& node, const Node& root) {
     layers = static_cast<int>(count);
   }
   const auto embeddings = root.find("embeddings");
-  return {tensors_of(*model, layers, embeddings ? embeddings->boolean() : true), true, layers};
+  return {.tensors = tensors_of(*model, layers, embeddings ? embeddings->boolean() : true),
+          .of_model = true,
+          .layers = layers};
+}
+
+Extents parse_shape(const Node& node) {
+  std::vector<Extent> extents;
+  for (const Node& extent : node.elements()) extents.push_back(extent.integer(0, max_extent));
+  if (extents.size() > max_dims)
+    node.refuse(fmt::format("{} dims; at most {} are supported", extents.size(), max_dims));
+  return Extents(std::span<const Extent>(extents));
+}
+
+std::string parse_rule(const Node& node) {
+  std::string rule = node.name();
+  refuse_keyword(node, rule);
+  return rule;
 }
 
 CaseTensor parse_tensor(const Node& node) {
-  node.require_fields({"fqn", "shape", "rule"});
-  CaseTensor tensor;
-  tensor.fqn = node.at("fqn").name();
-  const Node shape = node.at("shape");
-  std::vector<Extent> extents;
-  for (const Node& extent : shape.elements()) extents.push_back(extent.integer(0, max_extent));
-  if (extents.size() > max_dims)
-    shape.refuse(fmt::format("{} dims; at most {} are supported", extents.size(), max_dims));
-  tensor.shape = Extents(std::span<const Extent>(extents));
-  tensor.rule = "*";
-  if (const auto rule = node.find("rule")) {
-    tensor.rule = rule->name();
-    refuse_keyword(*rule, tensor.rule);
-  }
+  node.require_fields({"fqn", "shape", "rule", "states"});
+  CaseTensor tensor{.fqn = node.at("fqn").name(), .shape = parse_shape(node.at("shape")), .rule = "*"};
+  if (const auto rule = node.find("rule")) tensor.rule = parse_rule(*rule);
   return tensor;
 }
 
-TensorList parse_tensors(const Node& root) {
+// Adds a tensor that lists its states. Each state with a shape or a rule of its own is an entry of its own.
+void add_with_states(const CaseTensor& tensor, const Node& node, const StateTypes& types, TensorList& list) {
+  std::vector<CaseState> common;
+  std::set<std::string> names;
+  const auto add = [&](CaseTensor entry, std::vector<CaseState> states) {
+    entry.states = list.states.size();
+    list.states.push_back(std::move(states));
+    list.tensors.push_back(std::move(entry));
+  };
+  for (const Node& one : node.elements()) {
+    one.require_fields({"name", "shape", "dtype", "rule"});
+    CaseState state{.name = one.at("name").name()};
+    if (!names.insert(state.name).second) one.at("name").refuse("the state stands twice");
+    const auto dtype = one.find("dtype");
+    state.dtype = dtype ? parse_dtype_of(*dtype) : types.of(state.name);
+    const auto shape = one.find("shape");
+    const auto rule = one.find("rule");
+    CaseTensor alone = tensor;
+    if (shape) alone.shape = parse_shape(*shape);
+    if (rule) alone.rule = parse_rule(*rule);
+    if (alone.shape != tensor.shape && !rule) {
+      shape->refuse(fmt::format("differs from {} of the tensor, so the state needs a \"rule\" of its own",
+                                to_string(tensor.shape)));
+    }
+    if (alone.shape == tensor.shape && alone.rule == tensor.rule) {
+      common.push_back(std::move(state));
+    } else {
+      alone.states_alone = true;
+      add(std::move(alone), {std::move(state)});
+    }
+  }
+  if (names.empty()) node.refuse("no state");
+  if (!common.empty()) add(tensor, std::move(common));
+}
+
+TensorList parse_tensors(const Node& root, const StateTypes& types) {
   const auto model = root.find("model");
   const auto tensors = root.find("tensors");
   if (model && tensors) model->refuse("model stands in place of tensors; both are given");
+  TensorList list;
   if (model) {
-    TensorList list = parse_model(*model, root);
+    list = parse_model(*model, root);
     if (list.tensors.empty()) root.refuse("no tensor is left of the model");
+    list.states.push_back(parse_states(root, types));
     return list;
   }
   for (const char* field : {"layers", "embeddings"}) {
     if (const auto found = root.find(field)) found->refuse("is valid only together with a model");
   }
   if (!tensors) root.refuse("one of the fields 'model' and 'tensors' is missing");
-  TensorList list;
+  list.states.push_back(parse_states(root, types));
   std::set<std::string> names;
+  std::size_t listed = 0;
   for (const Node& node : tensors->elements()) {
-    list.tensors.push_back(parse_tensor(node));
-    if (!names.insert(list.tensors.back().fqn).second) node.at("fqn").refuse("a tensor of this name stands before");
+    CaseTensor tensor = parse_tensor(node);
+    tensor.listed = listed++;
+    if (!names.insert(tensor.fqn).second) node.at("fqn").refuse("a tensor of this name stands before");
+    if (const auto states = node.find("states")) {
+      add_with_states(tensor, *states, types, list);
+    } else {
+      list.tensors.push_back(std::move(tensor));
+    }
   }
   if (list.tensors.empty()) tensors->refuse("no tensor");
   return list;
 }
 
-DType parse_dtype_of(const Node& node) {
-  const auto dtype = parse_dtype(node.text());
-  if (!dtype) node.refuse("unknown dtype; known are " + dtype_names());
-  return *dtype;
-}
-
-std::vector<std::string> parse_states(const Node& root) {
-  const auto node = root.find("states");
-  if (!node) return {"master", "exp_avg", "exp_avg_sq"};
-  std::vector<std::string> states;
-  for (const Node& state : node->elements()) {
-    const std::string name = state.name();
-    if (std::find(states.begin(), states.end(), name) != states.end()) state.refuse("the state stands twice");
-    states.push_back(name);
+// Each name once. Those of the case are left out if the file does not list them and no tensor has them.
+std::vector<std::string> names_of_states(const Node& root, const TensorList& list) {
+  const bool common =
+      root.has("states") || std::ranges::any_of(list.tensors, [](const CaseTensor& one) { return one.states == 0; });
+  std::vector<std::string> names;
+  std::set<std::string> known;
+  for (std::size_t i = common ? 0 : 1; i < list.states.size(); ++i) {
+    for (const CaseState& state : list.states[i]) {
+      if (known.insert(state.name).second) names.push_back(state.name);
+    }
   }
-  if (states.empty()) node->refuse("no state");
-  return states;
-}
-
-// One dtype per state, in order.
-std::vector<DType> parse_dtypes(const Node& root, const std::vector<std::string>& states) {
-  const auto common = root.find("dtype");
-  std::vector<DType> dtypes(states.size(), common ? parse_dtype_of(*common) : DType::f32);
-  const auto node = root.find("dtypes");
-  if (!node) return dtypes;
-  for (const auto& [name, value] : node->members()) {
-    const auto state = std::find(states.begin(), states.end(), name);
-    if (state == states.end()) value.refuse("unknown state");
-    dtypes[static_cast<std::size_t>(state - states.begin())] = parse_dtype_of(value);
-  }
-  return dtypes;
+  return names;
 }
 
 std::vector<std::pair<std::string, Value>> parse_scalars(const Node& root) {
@@ -133,17 +214,17 @@ std::vector<std::pair<std::string, Value>> parse_scalars(const Node& root) {
 }
 
 // All other code counts sizes in 64 bits.
-void check_sizes(const Shared& shared) {
+void check_sizes(const TensorList& list) {
   ByteCount total = 0;
-  for (std::size_t i = 0; i < shared.list.tensors.size(); ++i) {
+  for (const CaseTensor& tensor : list.tensors) {
     try {
-      const auto elements = static_cast<ByteCount>(volume_of(shared.list.tensors[i].shape));
-      for (const DType dtype : shared.dtypes) {
-        const ByteCount bytes = support::multiply(elements, item_size(dtype), "the size in bytes");
+      const auto elements = static_cast<ByteCount>(volume_of(tensor.shape));
+      for (const CaseState& state : list.states_of(tensor)) {
+        const ByteCount bytes = support::multiply(elements, item_size(state.dtype), "the size in bytes");
         total = support::add(total, bytes, "the size of all tensors");
       }
     } catch (const Error& error) {
-      throw CaseError(fmt::format("{}.shape: {}", shared.list.place(i), error.what()));
+      throw CaseError(fmt::format("{}.shape: {}", list.place(tensor), error.what()));
     }
   }
   if (total > static_cast<ByteCount>(max_extent)) throw CaseError("tensors: the size of all tensors overflows 63 bits");
@@ -159,20 +240,21 @@ Case parse_case(const std::string& text) {
                        "source", "target", "hosts"});
   Case result;
   if (const auto name = root.find("name")) result.name = name->text();
-  const TensorList list = parse_tensors(root);
-  result.tensors = list.tensors.size();
-  result.states = parse_states(root);
-  const std::vector<DType> dtypes = parse_dtypes(root, result.states);
-  const Shared shared{list, result.states, dtypes};
-  check_sizes(shared);
+  const StateTypes types(root);
+  const TensorList list = parse_tensors(root, types);
+  result.tensors = list.of_model ? list.tensors.size() : root.at("tensors").json().size();
+  result.states = names_of_states(root, list);
+  types.require_known(result.states);
+  check_sizes(list);
   result.scalars = parse_scalars(root);
   if (const auto hosts = root.find("hosts")) result.ranks_per_host = static_cast<int>(hosts->integer(1, max_ranks));
-  result.source = parse_side(root.at("source"), shared, true);
-  result.target = parse_side(root.at("target"), shared, false);
+  result.source = parse_side(root.at("source"), list, true);
+  result.target = parse_side(root.at("target"), list, false);
   for (const CaseTensor& tensor : list.tensors) {
+    result.tensor_states += list.states_of(tensor).size();
     if (volume_of(tensor.shape) != 1) continue;
-    for (std::size_t s = 0; s < dtypes.size(); ++s) {
-      result.by_value.push_back({{tensor.fqn, result.states[s]}, dtypes[s], tensor.shape});
+    for (const CaseState& state : list.states_of(tensor)) {
+      result.by_value.push_back({{tensor.fqn, state.name}, state.dtype, tensor.shape});
     }
   }
   return result;

@@ -36,8 +36,9 @@ struct CaseSide {
 /// A job description: the tensors, and their layouts over the ranks of two sides.
 struct Case {
   std::string name;
-  std::size_t tensors = 0;  ///< as listed in the file, before states
-  std::vector<std::string> states;
+  std::size_t tensors = 0;           ///< as listed in the file, before states
+  std::vector<std::string> states;   ///< names of those that some tensor has, and of those that the file lists for all
+  std::size_t tensor_states = 0;     ///< of all tensors together
   std::vector<TensorSpec> by_value;  ///< one-element tensors, once per state; every rank that is not lost has them
   std::vector<std::pair<std::string, Value>> scalars;
   int ranks_per_host = 0;  ///< 0: not given

@@ -10,11 +10,15 @@
 
 namespace shardwire {
 
+/// A tensor, or those of its states that have a shape or a rule of their own.
 struct CaseTensor {
   std::string fqn;
   Extents shape;
   std::string rule;
-  int layer = 0;  ///< in a model: -1 stands before all layers, the number of layers after them
+  int layer = 0;              ///< in a model: -1 stands before all layers, the number of layers after them
+  std::size_t states = 0;     ///< which list of TensorList::states it has
+  std::size_t listed = 0;     ///< its number in the file
+  bool states_alone = false;  ///< only states with a shape or a rule of their own
 };
 
 struct Model {

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <variant>
 
 #include "case/flat_entry.hpp"
@@ -61,15 +64,21 @@ class Rules {
       if (list.of_model && name != "*" && known == std::end(model_rules)) {
         entry.refuse("the model has no tensors of this rule; it has row, col, rep, expert");
       }
-      entries_.emplace(name, Entry{parse_entry(entry), entry, {}, {}});
+      entries_.emplace(name, Entry{parse_entry(entry), entry});
     }
     for (std::size_t i = 0; i < list.tensors.size(); ++i) {
       const CaseTensor& tensor = list.tensors[i];
       auto found = entries_.find(tensor.rule);
       if (found == entries_.end()) found = entries_.find("*");
       if (found == entries_.end()) {
-        throw CaseError(fmt::format("{}: no entry of {} serves rule '{}' of tensor {}", list.place(i), node.place(),
-                                    path_step(tensor.rule).substr(1), quoted(tensor.fqn)));
+        throw CaseError(fmt::format("{}: no entry of {} serves rule '{}' of tensor {}", list.place(tensor),
+                                    node.place(), path_step(tensor.rule).substr(1), quoted(tensor.fqn)));
+      }
+      if (tensor.states_alone && std::holds_alternative<FlatEntry>(found->second.rule)) {
+        found->second.node.refuse(fmt::format(
+            "state {} of tensor {} has a shape or a rule of its own and cannot be in a flat parameter: give its rule "
+            "an entry of another kind",
+            quoted(list.states_of(tensor).front().name), quoted(tensor.fqn)));
       }
       entry_of_.push_back(&found->second);
       found->second.names.insert(tensor.fqn);
@@ -78,7 +87,7 @@ class Rules {
 
   struct Served {
     Layout layout;
-    std::uint32_t buffer = 0;  ///< equal for tensors of the stage that share a local buffer
+    std::optional<std::uint32_t> flat{};  ///< the flat parameter, for its members
   };
   /// Layouts of a stage's tensors, in order, as if its ranks were all ranks; each checked.
   std::vector<Served> serve(const Stage& stage) {
@@ -92,8 +101,7 @@ class Rules {
       for (std::size_t i = 0; i < tensors.size(); ++i) members.emplace(tensors[i], layouts[i]);
     }
     std::vector<Served> served;
-    std::uint32_t buffers = 0;
-    std::map<std::pair<const Entry*, std::uint32_t>, std::uint32_t> buffer_of_list;
+    std::map<std::pair<const Entry*, std::uint32_t>, std::uint32_t> flat_parameters;
     for (const std::size_t i : stage.tensors) {
       const CaseTensor& tensor = list_.tensors[i];
       Entry& entry = *entry_of_[i];
@@ -103,12 +111,11 @@ class Rules {
       const bool fresh = member != members.end() || entry.checked.insert({tensor.shape, stage.ranks}).second;
       if (volume_of(tensor.shape) != 1 && fresh) check(layout, tensor, entry.node, stage.ranks);
       if (member == members.end()) {
-        served.push_back({layout, buffers++});
+        served.push_back({layout});
         continue;
       }
-      const auto [buffer, first] = buffer_of_list.try_emplace({&entry, member->second.list}, buffers);
-      if (first) ++buffers;
-      served.push_back({layout, buffer->second});
+      const auto number = static_cast<std::uint32_t>(flat_parameters.size());
+      served.push_back({layout, flat_parameters.try_emplace({&entry, member->second.list}, number).first->second});
     }
     return served;
   }
@@ -118,8 +125,8 @@ class Rules {
   struct Entry {
     Rule rule;
     Node node;
-    std::set<std::string> names;                // of the tensors that it serves
-    std::set<std::pair<Extents, int>> checked;  // shapes, ranks
+    std::set<std::string> names{};                // of the tensors that it serves
+    std::set<std::pair<Extents, int>> checked{};  // shapes, ranks
   };
 
   static void refuse_keyword(const Node& node, const std::string& name) {
@@ -176,13 +183,28 @@ class Placer {
   std::map<const LayoutRule*, Layout> placed_;
 };
 
+// Numbers the local buffers of a stage. Members of a flat parameter share one for each state, if its type is the same.
+class Buffers {
+ public:
+  std::uint32_t number_of(const std::optional<std::uint32_t>& flat, const CaseState& state) {
+    if (!flat) return next_++;
+    const auto [known, fresh] = shared_.try_emplace({*flat, state.name, state.dtype}, next_);
+    if (fresh) ++next_;
+    return known->second;
+  }
+
+ private:
+  std::uint32_t next_ = 0;
+  std::map<std::tuple<std::uint32_t, std::string, DType>, std::uint32_t> shared_;
+};
+
 }  // namespace
 
-std::string TensorList::place(std::size_t index) const {
-  return of_model ? "model" : fmt::format("tensors[{}]", index);
+std::string TensorList::place(const CaseTensor& tensor) const {
+  return of_model ? "model" : fmt::format("tensors[{}]", tensor.listed);
 }
 
-CaseSide parse_side(const Node& node, const Shared& shared, bool source) {
+CaseSide parse_side(const Node& node, const TensorList& list, bool source) {
   if (source) {
     node.require_fields({"ranks", "rules", "pipeline", "lost"});
   } else {
@@ -192,21 +214,21 @@ CaseSide parse_side(const Node& node, const Shared& shared, bool source) {
   CaseSide side;
   side.ranks = static_cast<int>(node.at("ranks").integer(1, max_ranks));
   side.layout.ranks = side.ranks;
-  const std::vector<Stage> stages = stages_of(node, side.ranks, shared.list);
-  Rules rules(node.at("rules"), shared.list);
-  const auto states = static_cast<std::uint32_t>(shared.states.size());
+  const std::vector<Stage> stages = stages_of(node, side.ranks, list);
+  Rules rules(node.at("rules"), list);
   for (const Stage& stage : stages) {
     const std::vector<Rules::Served> served = rules.serve(stage);
     Placer placer(stage, side.ranks);
+    Buffers buffers;
     Manifest manifest{side.ranks, {}};
-    std::vector<std::uint32_t>& buffers = side.buffers.emplace_back();
+    std::vector<std::uint32_t>& numbers = side.buffers.emplace_back();
     for (std::size_t i = 0; i < stage.tensors.size(); ++i) {
-      const CaseTensor& tensor = shared.list.tensors[stage.tensors[i]];
+      const CaseTensor& tensor = list.tensors[stage.tensors[i]];
       if (volume_of(tensor.shape) == 1) continue;
       const Layout layout = placer.place(served[i].layout);
-      for (std::uint32_t s = 0; s < states; ++s) {
-        manifest.tensors.push_back({{{tensor.fqn, shared.states[s]}, shared.dtypes[s], tensor.shape}, layout});
-        buffers.push_back(served[i].buffer * states + s);
+      for (const CaseState& state : list.states_of(tensor)) {
+        manifest.tensors.push_back({{{tensor.fqn, state.name}, state.dtype, tensor.shape}, layout});
+        numbers.push_back(buffers.number_of(served[i].flat, state));
       }
     }
     Section section{std::make_shared<const Manifest>(std::move(manifest)), {}};

@@ -10,22 +10,26 @@
 
 namespace shardwire {
 
-/// The tensors of a case before states, and the location of each in the file.
-struct TensorList {
-  std::vector<CaseTensor> tensors;
-  bool of_model = false;
-  int layers = 0;  ///< of a model
-  [[nodiscard]] std::string place(std::size_t index) const;
+/// A state of a tensor.
+struct CaseState {
+  std::string name;
+  DType dtype{};
 };
 
-/// Data common to both sides.
-struct Shared {
-  const TensorList& list;
-  const std::vector<std::string>& states;
-  const std::vector<DType>& dtypes;  ///< of the states
+/// The tensors of a case with their states, and the location of each in the file.
+struct TensorList {
+  std::vector<CaseTensor> tensors{};
+  std::vector<std::vector<CaseState>> states{};  ///< first those of the case, then those of tensors that have their own
+  bool of_model = false;
+  int layers = 0;  ///< of a model
+
+  [[nodiscard]] const std::vector<CaseState>& states_of(const CaseTensor& tensor) const {
+    return states[tensor.states];
+  }
+  [[nodiscard]] std::string place(const CaseTensor& tensor) const;
 };
 
 /// Errors: throws CaseError.
-CaseSide parse_side(const Node& node, const Shared& shared, bool source);
+CaseSide parse_side(const Node& node, const TensorList& list, bool source);
 
 }  // namespace shardwire

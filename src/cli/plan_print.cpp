@@ -149,8 +149,11 @@ void TableRows::add(const TargetTotals& own, std::span<const Flow> flows) {
 void print_table(const Case& job, const JobTotals& totals, const TableRows& rows,
                  const std::optional<Relabelling>& relabelling, const TableOptions& options) {
   const std::string lost = job.source.lost.empty() ? "" : fmt::format(" ({} lost)", job.source.lost.size());
-  fmt::print("{}: {} tensors x {} states, {} source ranks{} -> {} target ranks\n", job.name.empty() ? "case" : job.name,
-             job.tensors, job.states.size(), job.source.ranks, lost, job.target.ranks);
+  const std::string states = job.tensor_states == job.tensors * job.states.size()
+                                 ? fmt::format("x {} states", job.states.size())
+                                 : fmt::format("with {} states in all", job.tensor_states);
+  fmt::print("{}: {} tensors {}, {} source ranks{} -> {} target ranks\n", job.name.empty() ? "case" : job.name,
+             job.tensors, states, job.source.ranks, lost, job.target.ranks);
   if (options.rank) fmt::print("  only what target rank {} needs\n", to_int(*options.rank));
   const auto line = [&](const char* name, ByteCount bytes, const char* meaning) {
     fmt::print("  {:<12}{:>10}{:>8.2f} %   {}\n", name, human_bytes(static_cast<double>(bytes)),

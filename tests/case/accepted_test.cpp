@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
+#include <map>
 #include <random>
 
 #include "case/case.hpp"
@@ -141,6 +142,41 @@ BOOST_AUTO_TEST_CASE(a_flat_list_is_one_flat_parameter_in_one_buffer) {
   BOOST_CHECK(target[0].layout == Layout::flat(std::vector<FlatMember>{{{5}}, {{9, 5}}}, 2)[1]);
   BOOST_CHECK(target[2].layout == Layout::flat(std::vector<FlatMember>{{{6}}, {{1}}}, 2)[0]);
   BOOST_TEST((job.target.buffers == std::vector<std::vector<std::uint32_t>>{{0, 0, 1}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_may_have_states_of_its_own) {
+  const char* const tensors = R"j({"fqn": "a", "shape": [4, 6]},
+    {"fqn": "b", "shape": [4, 6], "rule": "r", "states": [{"name": "m", "dtype": "u8"}, {"name": "rows", "shape": [4], "rule": "f"},
+     {"name": "step", "shape": [1], "rule": "f"}, {"name": "v"}]})j";
+  const Case job = parse_case(
+      case_text(tensors, R"j("ranks": 2, "rules": {"*": {"chunk": 1, "over": 2}, "f": {"replicated": true}})j",
+                whole_side, R"j("dtypes": {"v": "bf16"})j"));
+  BOOST_TEST(job.tensors == 2U);
+  BOOST_TEST(job.tensor_states == 5U);
+  BOOST_TEST((job.states == std::vector<std::string>{"m", "rows", "step", "v"}));
+  BOOST_REQUIRE(job.by_value.size() == 1U);
+  BOOST_CHECK(job.by_value[0].key == (TensorKey{"b", "step"}));
+  std::map<std::string, TensorLayout> found;
+  for (const TensorLayout& one : job.source.layout.sections.at(0).manifest->tensors) {
+    found.emplace(to_string(one.spec.key), one);
+  }
+  BOOST_REQUIRE(found.size() == 4U);
+  BOOST_CHECK(found.at("a:m").spec.dtype == DType::f32);
+  BOOST_CHECK(found.at("b:m").spec.dtype == DType::u8);
+  BOOST_CHECK(found.at("b:v").spec.dtype == DType::bf16);
+  BOOST_CHECK(found.at("b:v").layout == Layout::chunk(1, 2));
+  BOOST_CHECK(found.at("b:rows").spec.shape == (Extents{4}));
+  BOOST_CHECK(found.at("b:rows").layout == Layout::replicated());
+  BOOST_TEST((job.source.buffers == std::vector<std::vector<std::uint32_t>>{{0, 1, 2, 3}}));
+}
+
+BOOST_AUTO_TEST_CASE(states_of_one_type_share_the_buffer_of_their_flat_parameter) {
+  const char* const tensors =
+      R"j({"fqn": "a", "shape": [4, 6]}, {"fqn": "b", "shape": [4, 6], "states": [{"name": "v"}]},
+    {"fqn": "c", "shape": [8], "states": [{"name": "v"}, {"name": "m"}]}, {"fqn": "d", "shape": [8], "states": [{"name": "m", "dtype": "u8"}]})j";
+  const Case job =
+      parse_case(case_text(tensors, R"j("ranks": 2, "rules": {"*": {"flat": [["*"]], "world": 2}})j", whole_side));
+  BOOST_TEST((job.source.buffers == std::vector<std::vector<std::uint32_t>>{{0, 1, 1, 0, 2}}));
 }
 
 BOOST_AUTO_TEST_CASE(a_layout_may_be_on_some_ranks) {

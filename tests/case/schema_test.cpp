@@ -85,6 +85,8 @@ BOOST_AUTO_TEST_CASE(the_reader_and_the_schema_know_the_same_fields) {
   const std::vector<std::pair<const char*, std::string>> places{
       {"", with_top(R"j("?": 0)j")},
       {"/properties/tensors/items", with_tensor(R"j("?": 0)j")},
+      {"/properties/tensors/items/properties/states/items",
+       with_tensor(R"j("fqn": "w", "shape": [], "states": [{"?": 0}])j")},
       {"/properties/source", with_source(R"j("?": 0)j")},
       {"/properties/target", with_target(R"j("?": 0)j")},
       {"/$defs/mesh", with_rule(R"j({"mesh": [4], "?": 0})j")},
