@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "memory/device.hpp"
 #include "support/environment.hpp"
 #include "support/module.hpp"
+#include "support/nearest.hpp"
 #include "transport/collective.hpp"
 #include "transport/config.hpp"
 #include "transport/module.hpp"
@@ -199,10 +201,10 @@ std::span<const CollectiveTransport> registered_collectives() {
 }
 
 const Transport& choose(std::string_view name) {
-  std::string known;
+  std::vector<std::string_view> known;
   for (const Transport& transport : table) {
     if (transport.name != name) {
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", transport.name);
+      known.push_back(transport.name);
       continue;
     }
     const Viability viability = transport.probe(Asked::by_name);
@@ -217,7 +219,8 @@ const Transport& choose(std::string_view name) {
         fmt::format("{} is a collective: it moves {} memory in exchanges of all ranks, and nothing else ({}: {})", name,
                     kind, one.probe().viable ? "it works here" : "it is off here", one.probe().detail));
   }
-  throw Error(ErrorCode::unsupported, fmt::format("there is no transport named \"{}\" (known: {})", name, known));
+  throw Error(ErrorCode::unsupported, fmt::format("there is no transport named \"{}\"{} (known: {})", name,
+                                                  support::suggestion(name, known), fmt::join(known, ", ")));
 }
 
 std::vector<const Transport*> select(std::string_view names) {

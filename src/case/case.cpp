@@ -16,6 +16,8 @@
 #include "geometry/dtypes.hpp"
 #include "shardwire/error.hpp"
 #include "support/checked.hpp"
+#include "support/list_of.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire {
 namespace {
@@ -28,8 +30,9 @@ void refuse_keyword(const Node& node, const std::string& name) {
 }
 
 DType parse_dtype_of(const Node& node) {
-  const auto dtype = parse_dtype(node.text());
-  if (!dtype) node.refuse("unknown dtype; known are " + dtype_names());
+  const std::string name = node.text();
+  const auto dtype = parse_dtype(name);
+  if (!dtype) node.refuse_unknown("dtype", name, dtype_names());
   return *dtype;
 }
 
@@ -50,7 +53,13 @@ class StateTypes {
   void require_known(const std::vector<std::string>& states) const {
     if (named_.empty()) return;
     for (const auto& [name, node] : root_.at("dtypes").members()) {
-      if (std::find(states.begin(), states.end(), name) == states.end()) node.refuse("unknown state");
+      if (std::find(states.begin(), states.end(), name) == states.end()) {
+        const std::vector<std::string_view> known(states.begin(), states.end());
+        std::vector<std::string> shown;
+        for (const std::string& state : states) shown.push_back(quoted(state));
+        node.refuse(fmt::format("no tensor has this state{}; known are {}", support::suggestion(name, known),
+                                support::list_of(shown)));
+      }
     }
   }
 
@@ -80,7 +89,7 @@ std::vector<CaseState> parse_states(const Node& root, const StateTypes& types) {
 TensorList parse_model(const Node& node, const Node& root) {
   const std::string name = node.text();
   const Model* model = find_model(name);
-  if (model == nullptr) node.refuse("unknown model; known are " + model_names());
+  if (model == nullptr) node.refuse_unknown("model", name, model_names());
   int layers = model->layers;
   if (const auto wanted = root.find("layers")) {
     const Extent count = wanted->integer(0, max_extent);

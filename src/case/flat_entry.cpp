@@ -7,9 +7,9 @@
 
 #include "case/layout_parser.hpp"
 #include "shardwire/error.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire {
-namespace {}  // namespace
 
 FlatEntry::FlatEntry(const Node& node) : node_(node) {
   node.require_fields({"flat", "world", "align", "within", "ranks"});
@@ -93,7 +93,9 @@ std::vector<FlatEntry::Member> FlatEntry::layouts_of(std::span<const CaseTensor*
       } else if (fqn == "*") {
         for (std::size_t i = 0; i < served.size(); ++i) add(name, i);
       } else if (!elsewhere.contains(fqn)) {
-        name.refuse(fmt::format("this entry serves no tensor {}", quoted(fqn)));
+        std::vector<std::string_view> known;
+        for (const auto& [served_name, index] : places) known.push_back(served_name);
+        name.refuse(fmt::format("this entry serves no tensor {}{}", quoted(fqn), support::suggestion(fqn, known)));
       }
     }
     std::vector<FlatMember> members;

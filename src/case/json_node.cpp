@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "case/json_node.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "case/case.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire {
 
 void Node::refuse(const std::string& why) const {
   throw CaseError(place_.empty() ? why : place_ + ": " + why);
+}
+
+void Node::refuse_unknown(std::string_view what, const std::string& given, std::string_view known) const {
+  constexpr std::size_t shown = 80;
+  refuse(fmt::format("unknown {} {}{}", what, quoted(given.substr(0, shown)), support::known_words(given, known)));
 }
 
 std::string Node::place_of(std::string_view field) const {
@@ -26,9 +32,8 @@ void Node::require_fields(std::initializer_list<std::string_view> allowed) const
   require_object();
   for (const auto& [field, value] : value_->items()) {
     if (std::find(allowed.begin(), allowed.end(), field) != allowed.end()) continue;
-    std::string known;
-    for (const std::string_view one : allowed) known.append(known.empty() ? "" : ", ").append(one);
-    Node(value, place_of(field)).refuse("unknown field; known are " + known);
+    Node(value, place_of(field))
+        .refuse("unknown field" + support::known_words(field, fmt::format("{}", fmt::join(allowed, ", "))));
   }
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "case/layout_parser.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
 
 #include "shardwire/error.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire {
 namespace {
@@ -95,7 +96,7 @@ Layout parse_mesh(const Node& node) {
   MeshOrder order = MeshOrder::mesh;
   if (const auto named = node.find("order")) {
     const std::string text = named->text();
-    if (text != "mesh" && text != "tp_first") named->refuse("unknown order; known are mesh, tp_first");
+    if (text != "mesh" && text != "tp_first") named->refuse_unknown("order", text, "mesh, tp_first");
     if (text == "tp_first") order = MeshOrder::tp_first;
   }
 
@@ -232,9 +233,13 @@ void require_one_kind(const Node& node) {
     named = kind.keyword;
   }
   if (!named.empty()) return;
-  std::string known;
-  for (const Kind& kind : kinds) known.append(known.empty() ? "" : ", ").append(kind.keyword);
-  node.refuse(fmt::format("no layout; one of {} is expected", known));
+  std::vector<std::string_view> known;
+  for (const Kind& kind : kinds) known.push_back(kind.keyword);
+  std::string meant;
+  for (const auto& [field, value] : node.members()) {
+    if (meant.empty()) meant = support::suggestion(field, known);
+  }
+  node.refuse(fmt::format("no layout{}; one of {} is expected", meant, fmt::join(known, ", ")));
 }
 
 Layout parse_layout(const Node& node) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "case/side.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -14,6 +14,7 @@
 #include "case/flat_entry.hpp"
 #include "case/layout_parser.hpp"
 #include "shardwire/error.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire {
 namespace {
@@ -62,7 +63,8 @@ class Rules {
       refuse_keyword(entry, name);
       const auto known = std::find(std::begin(model_rules), std::end(model_rules), name);
       if (list.of_model && name != "*" && known == std::end(model_rules)) {
-        entry.refuse("the model has no tensors of this rule; it has row, col, rep, expert");
+        entry.refuse("the model has no tensors of this rule" +
+                     support::known_words(name, fmt::format("{}, *", fmt::join(model_rules, ", "))));
       }
       entries_.emplace(name, Entry{parse_entry(entry), entry});
     }
@@ -71,8 +73,11 @@ class Rules {
       auto found = entries_.find(tensor.rule);
       if (found == entries_.end()) found = entries_.find("*");
       if (found == entries_.end()) {
-        throw CaseError(fmt::format("{}: no entry of {} serves rule '{}' of tensor {}", list.place(tensor),
-                                    node.place(), path_step(tensor.rule).substr(1), quoted(tensor.fqn)));
+        std::vector<std::string_view> known;
+        for (const auto& [name, entry] : entries_) known.push_back(name);
+        throw CaseError(fmt::format("{}: no entry of {} serves rule '{}' of tensor {}{}", list.place(tensor),
+                                    node.place(), path_step(tensor.rule).substr(1), quoted(tensor.fqn),
+                                    support::suggestion(tensor.rule, known)));
       }
       if (tensor.states_alone && std::holds_alternative<FlatEntry>(found->second.rule)) {
         found->second.node.refuse(fmt::format(

@@ -6,6 +6,7 @@
 #include "cli/command.hpp"
 #include "cli/doctor_host.hpp"
 #include "shardwire/error.hpp"
+#include "support/nearest.hpp"
 #include "transport/collective.hpp"
 #include "transport/transport.hpp"
 
@@ -25,7 +26,7 @@ std::vector<std::string_view> names_in(std::string_view list) {
     if (std::ranges::find(known, name, &transport::Transport::name) != known.end()) continue;
     std::string all = std::string(transport::automatic);
     for (const transport::Transport& one : known) all += fmt::format(", {}", one.name);
-    throw UsageError(fmt::format("--transport: '{}' is unknown; known are {}", name, all));
+    throw UsageError(fmt::format("--transport: '{}' is unknown{}", name, support::known_words(name, all)));
   }
   return names;
 }

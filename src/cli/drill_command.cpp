@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/command.hpp"
 #include "cli/drill_schedule.hpp"
@@ -19,6 +20,7 @@
 #include "cli/run_memory.hpp"
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -66,7 +68,15 @@ std::vector<FaultKind> parse_kinds(const std::string& text, Verify verify) {
   }
   const auto named = text.empty() ? kinds.size() : static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
   if (named != kinds.size()) {
-    throw UsageError(fmt::format("--kinds {}: different kinds of faults are expected, joined by commas", text));
+    std::vector<std::string_view> known;
+    for (const FaultKind kind : fault_kinds()) known.push_back(to_string(kind));
+    std::string meant;
+    std::istringstream words(text);
+    for (std::string word; meant.empty() && std::getline(words, word, ',');) {
+      if (std::ranges::find(known, word) == known.end()) meant = support::suggestion(word, known);
+    }
+    throw UsageError(
+        fmt::format("--kinds {}: different kinds of faults are expected, joined by commas{}", text, meant));
   }
   return kinds;
 }

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "cli/command.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -24,10 +25,10 @@ std::optional<Number> number(std::string_view text) {
   return value;
 }
 
-std::string names_of_kinds() {
+std::vector<std::string_view> names_of_kinds() {
   std::vector<std::string_view> names;
   std::ranges::transform(kinds, std::back_inserter(names), [](FaultKind kind) { return to_string(kind); });
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
 
 }  // namespace
@@ -69,7 +70,11 @@ Fault parse_fault(const std::string& text) {
 
   Fault fault;
   const auto kind = std::ranges::find(kinds, kind_text, [](FaultKind one) { return to_string(one); });
-  if (kind == std::end(kinds)) refuse(fmt::format("'{}' is not one of {}", kind_text, names_of_kinds()));
+  if (kind == std::end(kinds)) {
+    const std::vector<std::string_view> known = names_of_kinds();
+    refuse(fmt::format("'{}' is not one of {}{}", kind_text, fmt::join(known, ", "),
+                       support::suggestion(kind_text, known)));
+  }
   fault.kind = *kind;
   const auto rank = number<std::int32_t>(rank_text);
   if (!rank) refuse(fmt::format("'{}' is not a source rank", rank_text));
@@ -80,7 +85,8 @@ Fault parse_fault(const std::string& text) {
   }
   const auto percent = number<double>(moment);
   if (!percent || !(*percent >= 0 && *percent <= 100)) {
-    refuse(fmt::format("'{}' is neither a percentage from 0 to 100 nor one of {}", moment, fmt::join(stages, ", ")));
+    refuse(fmt::format("'{}' is neither a percentage from 0 to 100 nor one of {}{}", moment, fmt::join(stages, ", "),
+                       support::suggestion(moment, stages)));
   }
   fault.percent = *percent;
   return fault;

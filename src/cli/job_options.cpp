@@ -25,6 +25,7 @@
 #include "session/settings.hpp"
 #include "shardwire/error.hpp"
 #include "support/descriptors.hpp"
+#include "support/nearest.hpp"
 #include "transport/collective.hpp"
 #include "transport/transport.hpp"
 
@@ -126,7 +127,9 @@ JobTransport chosen_job_transport(const std::string& option, MemoryKind memory) 
 
 MemoryKind parse_memory(const std::string& option) {
   if (option == "host") return MemoryKind::host;
-  if (option != "cuda") throw UsageError(fmt::format("--memory: '{}' is unknown; known are host, cuda", option));
+  if (option != "cuda") {
+    throw UsageError(fmt::format("--memory: '{}' is unknown{}", option, support::known_words(option, "host, cuda")));
+  }
   // A driver that was queried before a fork is unusable in the child.
   const std::string refusal = said_by_a_child([] {
     const memory::FoundRuntime found = memory::device_runtime();
@@ -140,7 +143,8 @@ MemoryKind parse_memory(const std::string& option) {
 Verify parse_verify(const std::string& option) {
   if (option == "digest") return Verify::digest;
   if (option == "generation" || option == "none") return Verify::generation;
-  throw UsageError(fmt::format("--verify: '{}' is unknown; known are generation, digest", option));
+  throw UsageError(
+      fmt::format("--verify: '{}' is unknown{}", option, support::known_words(option, "generation, digest")));
 }
 
 ByteCount parse_rate(const std::string& option) {

@@ -13,6 +13,7 @@
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
 #include "cli/output.hpp"
+#include "cli/usage.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/version.hpp"
 #include "support/stderr.hpp"
@@ -46,7 +47,7 @@ int run(int argc, char** argv) {
     write_output(text.str());
     return code;
   } catch (const CLI::ParseError& error) {
-    return fail(exit_usage, fmt::format("{}\nRun with --help for more information.", error.what()));
+    return fail(exit_usage, usage_message(app, error));
   }
   if (!chosen) {
     support::write_stderr("{}", app.help());

@@ -20,6 +20,7 @@
 #include "perf/measure/read_libraries.hpp"
 #include "perf/measure/synthetic.hpp"
 #include "perf/measure/tag_loop.hpp"
+#include "support/nearest.hpp"
 #include "support/stderr.hpp"
 #include "transport/transport.hpp"
 
@@ -58,10 +59,9 @@ std::vector<Against> parse_against(const PerfWords& words, bool exchange) {
     const auto* const found =
         std::find_if(std::begin(all), std::end(all), [&](Against one) { return to_string(one) == word; });
     if (found == std::end(all)) {
-      throw UsageError(fmt::format(
-          "--against: '{}' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl, or "
-          "none alone",
-          word));
+      throw UsageError(
+          fmt::format("--against: '{}' is unknown{}, or none alone", word,
+                      support::known_words(word, "memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl")));
     }
     if (*found == Against::unverified && parse_verify(words.verify) == Verify::generation) {
       throw UsageError("--against unverified: is for restores with digests; see --verify");
@@ -94,8 +94,8 @@ std::vector<std::optional<Method>> parse_methods(const std::vector<std::string>&
   for (const std::string& word : words) {
     const auto method = method_from(word);
     if (!method || !to_restore_method(*method)) {
-      throw UsageError(
-          fmt::format("--method: '{}' is unknown; known are mapped, read, sieved_read, zcopy, packed", word));
+      throw UsageError(fmt::format("--method: '{}' is unknown{}", word,
+                                   support::known_words(word, "mapped, read, sieved_read, zcopy, packed")));
     }
     out.emplace_back(method);
   }

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "cli/command.hpp"
 #include "cli/relabel.hpp"
 #include "shardwire/error.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -28,21 +28,6 @@ void for_each_key(const Case& job, Visit visit) {
   }
 }
 
-// Edit distance: letters to change, add or remove to turn one text into the other.
-std::size_t distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 [[noreturn]] void refuse_unknown(const Case& job, const std::string& text) {
   std::set<std::string> names;
   for_each_key(job, [&](const TensorKey& key) { names.insert(key.fqn); });
@@ -51,7 +36,7 @@ std::size_t distance(const std::string& a, const std::string& b) {
   const std::string wanted = text.substr(0, longest);
   for (const std::string& name : names) {
     const bool part = name.find(wanted) != std::string::npos;
-    near.emplace_back(part ? 0 : distance(wanted, name.substr(0, longest)), name);
+    near.emplace_back(part ? 0 : support::edit_distance(wanted, name.substr(0, longest)), name);
   }
   std::sort(near.begin(), near.end());
   near.resize(std::min(near.size(), near_shown));

@@ -11,6 +11,7 @@
 #include "move/tuning.hpp"
 #include "shardwire/error.hpp"
 #include "support/environment.hpp"
+#include "support/nearest.hpp"
 #include "support/processor.hpp"
 #include "wire/limits.hpp"
 
@@ -20,7 +21,7 @@ namespace {
 
 using support::variable;
 
-constexpr const char* level_names[] = {"debug", "info", "warning", "error"};
+constexpr std::string_view level_names[] = {"debug", "info", "warning", "error"};
 
 }  // namespace
 
@@ -92,7 +93,8 @@ LogLevel log_level_of_environment() {
     if (*text == level_names[static_cast<std::size_t>(level)]) return level;
   }
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("SHARDWIRE_LOG='{}' is not a level: use {}", *text, fmt::join(level_names, ", ")));
+              fmt::format("SHARDWIRE_LOG='{}' is not a level{}: use {}", *text, support::suggestion(*text, level_names),
+                          fmt::join(level_names, ", ")));
 }
 
 LogSink standard_error_log(LogLevel least, int member) {

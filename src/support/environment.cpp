@@ -9,8 +9,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <iterator>
+#include <vector>
 
 #include "shardwire/error.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire::support {
 namespace {
@@ -21,6 +23,16 @@ constexpr std::string_view known[] = {
     "SHARDWIRE_CALIBRATION",   "SHARDWIRE_JOIN_TIMEOUT",       "SHARDWIRE_COPY_KERNEL",     "SHARDWIRE_TCP_STREAMS",
     "SHARDWIRE_ALLOW_ATTACH",  "SHARDWIRE_ALLOW_OPEN_NETWORK", "SHARDWIRE_ENCRYPT_PAYLOAD", "SHARDWIRE_KEEPER",
     "SHARDWIRE_KEEPER_SOCKET", "SHARDWIRE_HOST_DOMAIN"};
+
+constexpr std::string_view prefix = "SHARDWIRE_";
+
+// Names are compared without the prefix, by which all are alike.
+std::string meant_by(std::string_view name) {
+  std::vector<std::string_view> words;
+  for (const std::string_view one : known) words.push_back(one.substr(prefix.size()));
+  const std::string_view found = nearest(name.substr(prefix.size()), words);
+  return found.empty() ? std::string() : fmt::format(" (did you mean '{}{}'?)", prefix, found);
+}
 
 }  // namespace
 
@@ -41,17 +53,18 @@ std::string unknown_variables_warning() {
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return {};
   std::string unknown;
+  std::string meant;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::string_view name = text.substr(0, text.find('='));
-    if (!name.starts_with("SHARDWIRE_") || std::find(std::begin(known), std::end(known), name) != std::end(known))
-      continue;
+    if (!name.starts_with(prefix) || std::find(std::begin(known), std::end(known), name) != std::end(known)) continue;
     unknown.append(unknown.empty() ? "" : ", ").append(name);
+    meant += meant_by(name);
   }
   if (unknown.empty()) return {};
   const bool one = unknown.find(',') == std::string::npos;
-  return fmt::format("the environment variable{} {} {} unknown; known are {}", one ? "" : "s", unknown,
-                     one ? "is" : "are", fmt::join(known, ", "));
+  return fmt::format("the environment variable{} {} {} unknown{}; known are {}", one ? "" : "s", unknown,
+                     one ? "is" : "are", meant, fmt::join(known, ", "));
 }
 
 std::optional<ByteCount> parse_size(std::string_view text) {

@@ -32,10 +32,31 @@ const Usage usages[] = {
     {"help", {"--help"}, 0, "plan"},
     {"version", {"--version"}, 0, "shardwire 0."},
     {"unknown_command", {"bogus"}, 2, "bogus"},
+    {"misspelt_command",
+     {"pln", "x.json"},
+     2,
+     "shardwire: there is no command 'pln' (did you mean 'plan'?); known are plan, run,"},
     {"plan_help", {"plan", "--help"}, 0, "--totals"},
     {"plan_version", {"plan", "--version"}, 0, "shardwire 0."},
     {"plan_without_case", {"plan"}, 2, "CASE is required"},
     {"unknown_option", {"plan", "--bogus", "-"}, 2, "--bogus"},
+    {"misspelt_option",
+     {"plan", "--jsno", "-"},
+     2,
+     "plan: the option --jsno is unknown (did you mean '--json'?)\nRun 'shardwire plan --help'"},
+    {"misspelt_option_with_a_value", {"run", "-", "--repaet=3"}, 2, "--repaet is unknown (did you mean '--repeat'?)"},
+    {"misspelt_option_before_its_value",
+     {"run", "-", "--repaet", "3"},
+     2,
+     "--repaet is unknown (did you mean '--repeat'?)"},
+    {"former_names_are_not_suggested", {"run", "-", "--dedline", "3"}, 2, "the option --dedline is unknown\n"},
+    {"two_cases", {"plan", "x.json", "y.json"}, 2, "plan: 'y.json' is one word too many"},
+    {"misspelt_transport", {"run", "-", "--transport", "tpc"}, 2, "\"tpc\" (did you mean 'tcp'?)"},
+    {"misspelt_memory",
+     {"run", "-", "--memory", "hots"},
+     2,
+     "'hots' is unknown (did you mean 'host'?); known are host, cuda"},
+    {"misspelt_fault", {"run", "-", "--fault", "kil:0@50"}, 2, "restep (did you mean 'kill'?)"},
     {"rank_no_number", {"plan", "--rank", "x", "-"}, 2, "--rank"},
     {"rank_too_large", {"plan", "--rank", "2", "-"}, 2, "--rank 2: the target has ranks 0 to 1"},
     {"rank_negative", {"plan", "--rank", "-1", "-"}, 2, "--rank -1"},
@@ -122,7 +143,9 @@ BOOST_AUTO_TEST_CASE(verify_takes_generation_also_by_its_former_name) {
 BOOST_AUTO_TEST_CASE(an_unknown_variable_is_reported) {
   const CommandResult result = run_command({"plan", "-"}, two_ranks, {{"SHARDWIRE_TRANSPROT", "ucx"}});
   BOOST_TEST(result.exit_code == 0);
-  BOOST_TEST(result.err.find("SHARDWIRE_TRANSPROT is unknown") != std::string::npos);
+  BOOST_TEST(result.err.find("SHARDWIRE_TRANSPROT is unknown (did you mean 'SHARDWIRE_TRANSPORT'?); known are ") !=
+                 std::string::npos,
+             result.err);
 }
 
 #if SHARDWIRE_HAVE_UCX
