@@ -3,97 +3,201 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "case/split.hpp"
+
 namespace shardwire {
 namespace {
 
-constexpr Extent llama_kv_width = 1024;  // 8 heads of 128, in all three sizes
-
-std::vector<CaseTensor> llama_layer(const Model& model, int) {
-  const Extent d = model.width;
-  return {
-      {"input_layernorm.weight", {d}, "rep"},
-      {"self_attn.q_proj.weight", {d, d}, "row"},
-      {"self_attn.k_proj.weight", {llama_kv_width, d}, "row"},
-      {"self_attn.v_proj.weight", {llama_kv_width, d}, "row"},
-      {"self_attn.o_proj.weight", {d, d}, "col"},
-      {"post_attention_layernorm.weight", {d}, "rep"},
-      {"mlp.gate_proj.weight", {model.hidden, d}, "row"},
-      {"mlp.up_proj.weight", {model.hidden, d}, "row"},
-      {"mlp.down_proj.weight", {d, model.hidden}, "col"},
-  };
+std::string_view rule_of(const Split& split) {
+  if (split.expert >= 0) return "expert";
+  return split.dim < 0 ? "rep" : split.dim == 0 ? "row" : "col";
 }
 
-constexpr int deepseek_dense_layers = 3;
-constexpr int deepseek_experts = 256;
-constexpr Extent deepseek_expert_hidden = 2048;
+// The tensors of one layer, or of what is around them.
+class Layer {
+ public:
+  Layer(std::string prefix, int layer) : prefix_(std::move(prefix)), layer_(layer) {}
 
-std::vector<CaseTensor> deepseek_layer(const Model& model, int index) {
-  const Extent d = model.width;
-  std::vector<CaseTensor> tensors = {
-      {"input_layernorm.weight", {d}, "rep"},
-      {"self_attn.q_a_proj.weight", {1536, d}, "rep"},
-      {"self_attn.q_a_layernorm.weight", {1536}, "rep"},
-      {"self_attn.q_b_proj.weight", {24576, 1536}, "row"},
-      {"self_attn.kv_a_proj_with_mqa.weight", {576, d}, "rep"},
-      {"self_attn.kv_a_layernorm.weight", {512}, "rep"},
-      {"self_attn.kv_b_proj.weight", {32768, 512}, "row"},
-      {"self_attn.o_proj.weight", {d, 16384}, "col"},
-      {"post_attention_layernorm.weight", {d}, "rep"},
-  };
-  const auto add_feed_forward = [&](const std::string& prefix, Extent hidden, const char* in, const char* out) {
-    tensors.push_back({prefix + "gate_proj.weight", {hidden, d}, in});
-    tensors.push_back({prefix + "up_proj.weight", {hidden, d}, in});
-    tensors.push_back({prefix + "down_proj.weight", {d, hidden}, out});
-  };
-  if (index < deepseek_dense_layers) {
-    add_feed_forward("mlp.", model.hidden, "row", "col");
-    return tensors;
+  void add(std::string_view name, Extents shape) {
+    std::string fqn = prefix_ + std::string(name);
+    const std::string_view rule = rule_of(split_of(fqn));
+    tensors_.push_back({std::move(fqn), std::move(shape), std::string(rule), layer_});
   }
-  tensors.push_back({"mlp.gate.weight", {deepseek_experts, d}, "rep"});
-  tensors.push_back({"mlp.gate.e_score_correction_bias", {deepseek_experts}, "rep"});
-  for (int expert = 0; expert < deepseek_experts; ++expert) {
-    add_feed_forward(fmt::format("mlp.experts.{}.", expert), deepseek_expert_hidden, "expert", "expert");
+  void add_linear(const std::string& name, Extent out, Extent in, bool bias = false) {
+    add(name + ".weight", {out, in});
+    if (bias) add(name + ".bias", {out});
   }
-  add_feed_forward("mlp.shared_experts.", deepseek_expert_hidden, "row", "col");
-  return tensors;
-}
+  void add_norm(const std::string& name, Extent width) { add(name + ".weight", {width}); }
+  std::vector<CaseTensor> take() { return std::move(tensors_); }
 
-constexpr Model models[] = {
-    {"llama3-8b", 32, llama_layer, 128256, 4096, 14336},
-    {"llama3-70b", 80, llama_layer, 128256, 8192, 28672},
-    {"llama3-405b", 126, llama_layer, 128256, 16384, 53248},
-    {"deepseek-v3", 61, deepseek_layer, 129280, 7168, 18432},
+ private:
+  std::string prefix_;
+  int layer_;
+  std::vector<CaseTensor> tensors_;
 };
+
+void add_attention(const Model& model, Layer& layer) {
+  const Extent d = model.width;
+  layer.add_linear("self_attn.q_proj", model.heads * model.head_dim, d, model.qkv_bias);
+  layer.add_linear("self_attn.k_proj", model.kv_heads * model.head_dim, d, model.qkv_bias);
+  layer.add_linear("self_attn.v_proj", model.kv_heads * model.head_dim, d, model.qkv_bias);
+  layer.add_linear("self_attn.o_proj", d, model.heads * model.head_dim, model.output_bias);
+  if (!model.head_norms) return;
+  layer.add_norm("self_attn.q_norm", model.head_dim);
+  layer.add_norm("self_attn.k_norm", model.head_dim);
+}
+
+void add_latent_attention(const Model& model, Layer& layer) {
+  const Latent& latent = model.latent;
+  const Extent d = model.width;
+  const Extent queries = model.heads * (latent.plain_dim + latent.rope_dim);
+  if (latent.query_rank == 0) {
+    layer.add_linear("self_attn.q_proj", queries, d);
+  } else {
+    layer.add_linear("self_attn.q_a_proj", latent.query_rank, d, model.qkv_bias);
+    layer.add_norm("self_attn.q_a_layernorm", latent.query_rank);
+    layer.add_linear("self_attn.q_b_proj", queries, latent.query_rank);
+  }
+  layer.add_linear("self_attn.kv_a_proj_with_mqa", latent.kv_rank + latent.rope_dim, d, model.qkv_bias);
+  layer.add_norm("self_attn.kv_a_layernorm", latent.kv_rank);
+  layer.add_linear("self_attn.kv_b_proj", model.heads * (latent.plain_dim + latent.value_dim), latent.kv_rank);
+  layer.add_linear("self_attn.o_proj", d, model.heads * latent.value_dim, model.output_bias);
+}
+
+void add_feed_forward(const Model& model, Layer& layer, const std::string& prefix, Extent hidden, bool bias = false) {
+  layer.add_linear(prefix + "gate_proj", hidden, model.width, bias);
+  layer.add_linear(prefix + "up_proj", hidden, model.width, bias);
+  layer.add_linear(prefix + "down_proj", model.width, hidden, bias);
+}
+
+void add_experts(const Model& model, Layer& layer) {
+  const Experts& experts = model.experts;
+  const std::string place = experts.mixtral ? "block_sparse_moe." : "mlp.";
+  layer.add_linear(place + "gate", experts.count, model.width);
+  if (experts.correction_bias) layer.add(place + "gate.e_score_correction_bias", {experts.count});
+  for (int expert = 0; expert < experts.count; ++expert) {
+    const std::string prefix = fmt::format("{}experts.{}.", place, expert);
+    if (!experts.mixtral) {
+      add_feed_forward(model, layer, prefix, experts.hidden);
+      continue;
+    }
+    layer.add_linear(prefix + "w1", experts.hidden, model.width);
+    layer.add_linear(prefix + "w2", model.width, experts.hidden);
+    layer.add_linear(prefix + "w3", experts.hidden, model.width);
+  }
+  if (experts.shared_hidden == 0) return;
+  add_feed_forward(model, layer, place + experts.shared + ".", experts.shared_hidden);
+  if (experts.shared_gate) layer.add_linear(place + experts.shared + "_gate", 1, model.width);
+}
+
+std::vector<CaseTensor> layer_of(const Model& model, int index) {
+  Layer layer(fmt::format("model.layers.{}.", index), index);
+  layer.add_norm("input_layernorm", model.width);
+  model.latent.kv_rank == 0 ? add_attention(model, layer) : add_latent_attention(model, layer);
+  layer.add_norm("post_attention_layernorm", model.width);
+  if (model.outer_norms) {
+    layer.add_norm("pre_feedforward_layernorm", model.width);
+    layer.add_norm("post_feedforward_layernorm", model.width);
+  }
+  const std::vector<int>& dense = model.experts.dense_layers;
+  if (model.experts.count == 0 || std::ranges::find(dense, index) != dense.end()) {
+    add_feed_forward(model, layer, "mlp.", model.hidden, model.mlp_bias);
+  } else {
+    add_experts(model, layer);
+  }
+  return layer.take();
+}
+
+// Its weights are (in, out), and queries, keys and values are one.
+std::vector<CaseTensor> layer_of_gpt2(const Model& model, int index) {
+  const Extent d = model.width;
+  Layer layer(fmt::format("transformer.h.{}.", index), index);
+  const auto add = [&](const std::string& name, Extents shape, Extent out) {
+    layer.add(name + ".weight", std::move(shape));
+    layer.add(name + ".bias", {out});
+  };
+  add("ln_1", {d}, d);
+  add("attn.c_attn", {d, 3 * d}, 3 * d);
+  add("attn.c_proj", {d, d}, d);
+  add("ln_2", {d}, d);
+  add("mlp.c_fc", {d, model.hidden}, model.hidden);
+  add("mlp.c_proj", {model.hidden, d}, d);
+  return layer.take();
+}
+
+std::vector<CaseTensor> before_layers(const Model& model) {
+  Layer all(model.positions == 0 ? "model." : "transformer.", -1);
+  all.add(model.positions == 0 ? "embed_tokens.weight" : "wte.weight", {model.vocabulary, model.width});
+  if (model.positions != 0) all.add("wpe.weight", {model.positions, model.width});
+  return all.take();
+}
+
+std::vector<CaseTensor> after_layers(const Model& model, int layers) {
+  Layer all("", layers);
+  all.add(model.positions == 0 ? "model.norm.weight" : "transformer.ln_f.weight", {model.width});
+  if (model.positions != 0) all.add("transformer.ln_f.bias", {model.width});
+  if (!model.tied) all.add("lm_head.weight", {model.vocabulary, model.width});
+  return all.take();
+}
+
+Model llama3(std::string name, int layers, Extent width, Extent hidden) {
+  return {.name = std::move(name),
+          .layers = layers,
+          .vocabulary = 128256,
+          .width = width,
+          .hidden = hidden,
+          .heads = width / 128,
+          .kv_heads = 8,
+          .head_dim = 128};
+}
+
+Model deepseek_v3() {
+  Model model{.name = "deepseek-v3", .layers = 61, .vocabulary = 129280, .width = 7168, .hidden = 18432, .heads = 128};
+  model.latent = {.query_rank = 1536, .kv_rank = 512, .plain_dim = 128, .rope_dim = 64, .value_dim = 128};
+  model.experts = {.count = 256,
+                   .hidden = 2048,
+                   .correction_bias = true,
+                   .shared = "shared_experts",
+                   .shared_hidden = 2048,
+                   .dense_layers = {0, 1, 2}};
+  return model;
+}
+
+const std::vector<Model>& models() {
+  static const std::vector<Model> all{
+      llama3("llama3-8b", 32, 4096, 14336),
+      llama3("llama3-70b", 80, 8192, 28672),
+      llama3("llama3-405b", 126, 16384, 53248),
+      deepseek_v3(),
+  };
+  return all;
+}
 
 }  // namespace
 
 const Model* find_model(std::string_view name) {
-  for (const Model& model : models) {
-    if (model.name == name) return &model;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(models(), name, &Model::name);
+  return found == models().end() ? nullptr : &*found;
 }
 
 std::string model_names() {
   std::string names;
-  for (const Model& model : models) names += fmt::format("{}{}", names.empty() ? "" : ", ", model.name);
+  for (const Model& model : models()) names += fmt::format("{}{}", names.empty() ? "" : ", ", model.name);
   return names;
 }
 
 std::vector<CaseTensor> tensors_of(const Model& model, int layers, bool embeddings) {
   std::vector<CaseTensor> tensors;
-  if (embeddings) tensors.push_back({"model.embed_tokens.weight", {model.vocabulary, model.width}, "row", -1});
+  const auto append = [&](std::vector<CaseTensor> more) { std::ranges::move(more, std::back_inserter(tensors)); };
+  if (embeddings) append(before_layers(model));
   for (int index = 0; index < layers; ++index) {
-    for (CaseTensor& tensor : model.layer(model, index)) {
-      tensor.layer = index;
-      tensor.fqn = fmt::format("model.layers.{}.{}", index, tensor.fqn);
-      tensors.push_back(std::move(tensor));
-    }
+    append(model.positions == 0 ? layer_of(model, index) : layer_of_gpt2(model, index));
   }
-  if (embeddings) {
-    tensors.push_back({"model.norm.weight", {model.width}, "rep", layers});
-    tensors.push_back({"lm_head.weight", {model.vocabulary, model.width}, "row", layers});
-  }
+  if (embeddings) append(after_layers(model, layers));
   return tensors;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,31 +13,64 @@ namespace shardwire {
 struct CaseTensor {
   std::string fqn;
   Extents shape;
-  std::string rule;
+  std::string rule{};
   int layer = 0;              ///< in a model: -1 stands before all layers, the number of layers after them
   std::size_t states = 0;     ///< which list of TensorList::states it has
   std::size_t listed = 0;     ///< its number in the file
   bool states_alone = false;  ///< only states with a shape or a rule of their own
 };
 
-struct Model {
-  std::string_view name;
-  int layers;
-  /// Parameters of one layer, without their prefix.
-  std::vector<CaseTensor> (*layer)(const Model& model, int index);
-  Extent vocabulary;
-  Extent width;
-  Extent hidden;  ///< of a dense feed-forward part
+/// Attention through low ranks, as in DeepSeek. With plain queries, query_rank is 0.
+struct Latent {
+  Extent query_rank = 0;
+  Extent kv_rank = 0;    ///< 0: attention without low ranks
+  Extent plain_dim = 0;  ///< of a head, without positions
+  Extent rope_dim = 0;
+  Extent value_dim = 0;
 };
 
-/// Names of the rules that models use.
+/// Experts of each layer that is not in `dense_layers`; none if `count` is 0.
+struct Experts {
+  int count = 0;
+  Extent hidden = 0;
+  bool mixtral = false;  ///< the names of Mixtral
+  bool correction_bias = false;
+  std::string shared{};  ///< name of the expert that all tokens pass
+  Extent shared_hidden = 0;
+  bool shared_gate = false;
+  std::vector<int> dense_layers{};
+};
+
+/// What decides names and shapes of a model's tensors, in the words of the transformers library.
+struct Model {
+  std::string name;
+  int layers = 0;
+  Extent vocabulary = 0;
+  Extent width = 0;
+  Extent hidden = 0;  ///< of a dense feed-forward part
+  Extent heads = 0;
+  Extent kv_heads = 0;
+  Extent head_dim = 0;
+  bool tied = false;  ///< the embedding serves as lm_head
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool head_norms = false;   ///< queries and keys are normed
+  bool outer_norms = false;  ///< attention and feed-forward part are normed before and after
+
+  Latent latent{};
+  Experts experts{};
+  Extent positions = 0;  ///< of GPT-2, which has names and shapes of its own; 0: another model
+};
+
+/// Names of the rules of the models that case files name.
 inline constexpr std::string_view model_rules[] = {"row", "col", "rep", "expert"};
 
 /// Null for an unknown name. Shapes: public configurations of the models.
 const Model* find_model(std::string_view name);
 /// "llama3-8b, llama3-70b, .."
 std::string model_names();
-/// Tensors of the first `layers` layers, in the order of a checkpoint.
+/// Tensors of the first `layers` layers, in the order of a checkpoint, with rules of model_rules.
 std::vector<CaseTensor> tensors_of(const Model& model, int layers, bool embeddings);
 
 }  // namespace shardwire

@@ -1,17 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
 #include "case/case.hpp"
+#include "cli/case_make.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
+#include "shardwire/version.hpp"
 
 namespace shardwire::cli {
+namespace {
+
+constexpr Command actions[] = {
+    {"from-hf", "Write the case file of a model, from its config.json of the transformers library", declare_from_hf},
+};
+
+}  // namespace
 
 std::function<int()> declare_case(CLI::App& app) {
-  app.add_flag("--schema")
-      ->description("print the JSON Schema (draft 2020-12) of case files, for editors and other checkers")
-      ->required();
-  return [] {
+  app.require_subcommand(0, 1);  // so that a misspelt one is named instead of "a subcommand is required"
+  const CLI::Option* const schema =
+      app.add_flag("--schema")
+          ->description("print the JSON Schema (draft 2020-12) of case files, for editors and other checkers");
+  const auto chosen = std::make_shared<std::function<int()>>();  // owners: callbacks of the parser and the run
+  for (const Command& action : actions) {
+    CLI::App* const sub = app.add_subcommand(std::string(action.name), std::string(action.summary));
+    sub->set_version_flag("--version", fmt::format("shardwire {}", version()));
+    sub->parse_complete_callback([run = action.declare(*sub), chosen] { *chosen = run; });
+  }
+  return [schema, chosen] {
+    if (schema->count() == 0 && !*chosen) {
+      throw UsageError("case: from-hf or --schema is expected; see shardwire case --help");
+    }
+    if (schema->count() > 0 && *chosen) throw UsageError("case: --schema stands alone");
+    if (*chosen) return (*chosen)();
     write_output(case_schema());
-    return exit_done;
+    return static_cast<int>(exit_done);
   };
 }
 

@@ -140,7 +140,7 @@ def names_of_cpp() -> Iterator[str]:
 
 def help_of(command: str, known: dict[str, str] = {}) -> str:
     if command not in known:
-        result = subprocess.run([SHARDWIRE, command, "--help"], capture_output=True, text=True)
+        result = subprocess.run([SHARDWIRE, *command.split(), "--help"], capture_output=True, text=True)
         known[command] = result.stdout if f"shardwire {command} " in result.stdout else ""
     return known[command]
 
@@ -150,6 +150,9 @@ def options() -> Iterator[str]:
         blocks = (code for language, code in BLOCK.findall(page.read_text()) if language in ("", "sh", "console"))
         for code in (*inline(page), *"".join(blocks).splitlines()):
             for command, rest in re.findall(r"\bshardwire ([a-z]+)\b([^#|&]*)", code):
+                within = re.match(r" ([a-z]+(?:-[a-z]+)*)", rest)  # `case from-hf`
+                if within and help_of(f"{command} {within[1]}"):
+                    command = f"{command} {within[1]}"
                 if not help_of(command):
                     yield place(page, f"{code}: there is no command {command}")
                 for option in re.findall(r"--[a-z-]+", rest):
@@ -191,7 +194,7 @@ def consoles() -> Iterator[str]:
                     named = re.findall(r"`(\w+\.json)`", text[: found.start()])
                     (pathlib.Path(folder) / named[-1]).write_text(code)
                     plan = subprocess.run(["./shardwire", "plan", named[-1], "--json"], cwd=folder, capture_output=True, text=True)
-                    if plan.returncode > 1:
+                    if plan.returncode > 1 and '"source"' in code:  # a case, not a model's configuration
                         yield place(page, plan.stderr)
                 if language == "console":
                     command, _, shown = code.removeprefix("$ ").partition("\n")

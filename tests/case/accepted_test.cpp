@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <map>
 #include <random>
+#include <set>
 
 #include "case/case.hpp"
 #include "case/json_node.hpp"
+#include "case/layout_parser.hpp"
+#include "case/made_case.hpp"
+#include "case/model_config.hpp"
 #include "case/models.hpp"
 #include "case_text.hpp"
 #include "json_schema.hpp"
 #include "shardwire/box.hpp"
+#include "support/file.hpp"
 
 BOOST_AUTO_TEST_SUITE(accepted_cases)
 
@@ -101,6 +110,225 @@ BOOST_AUTO_TEST_CASE(models_have_their_published_sizes) {
   BOOST_CHECK(size_of_model("llama3-70b") == (std::pair<std::size_t, ElementCount>{723, 70'553'706'496}));
   BOOST_CHECK(size_of_model("llama3-405b") == (std::pair<std::size_t, ElementCount>{1137, 405'853'388'800}));
   BOOST_TEST(size_of_model("deepseek-v3").first == 45'395);
+}
+
+// Numbers of public configurations: layers, width, feed-forward part, heads, key-value heads, vocabulary.
+struct Published {
+  const char* title;
+  const char* config;
+  std::size_t tensors;
+  ElementCount parameters;
+};
+std::ostream& operator<<(std::ostream& out, const Published& model) {
+  return out << model.title;
+}
+
+const Published published[] = {
+    {"llama_tied", R"j({"model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048, "intermediate_size": 8192,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": true})j",
+     146, 1'235'814'400},
+    {"mistral", R"j({"model_type": "mistral", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "head_dim": null})j",
+     291, 7'241'732'096},
+    {"mixtral", R"j({"model_type": "mixtral", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "num_local_experts": 8})j",
+     995, 46'702'792'704},
+    {"qwen2", R"j({"model_type": "qwen2", "num_hidden_layers": 24, "hidden_size": 896, "intermediate_size": 4864,
+      "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": true})j",
+     290, 494'032'768},
+    {"qwen2_moe",
+     R"j({"model_type": "qwen2_moe", "num_hidden_layers": 24, "hidden_size": 2048, "intermediate_size": 5632,
+      "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 151936, "num_experts": 60,
+      "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "decoder_sparse_step": 1})j",
+     4659, 14'315'784'192},
+    {"qwen3", R"j({"model_type": "qwen3", "num_hidden_layers": 36, "hidden_size": 4096, "intermediate_size": 12288,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 151936, "head_dim": 128})j",
+     399, 8'190'735'360},
+    {"qwen3_moe",
+     R"j({"model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "intermediate_size": 6144,
+      "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 151936, "head_dim": 128, "num_experts": 128,
+      "moe_intermediate_size": 768, "decoder_sparse_step": 1, "mlp_only_layers": []})j",
+     18867, 30'532'122'624},
+    {"deepseek_v2",
+     R"j({"model_type": "deepseek_v2", "num_hidden_layers": 27, "hidden_size": 2048, "intermediate_size": 10944,
+      "num_attention_heads": 16, "vocab_size": 102400, "q_lora_rank": null, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+      "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1408,
+      "first_k_dense_replace": 1, "moe_layer_freq": 1})j",
+     5291, 15'706'484'224},
+    {"gemma", R"j({"model_type": "gemma", "num_hidden_layers": 18, "hidden_size": 2048, "intermediate_size": 16384,
+      "num_attention_heads": 8, "num_key_value_heads": 1, "vocab_size": 256000, "head_dim": 256})j",
+     164, 2'506'172'416},
+    {"gemma2", R"j({"model_type": "gemma2", "num_hidden_layers": 26, "hidden_size": 2304, "intermediate_size": 9216,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 256000, "head_dim": 256})j",
+     288, 2'614'341'888},
+    {"gemma3",
+     R"j({"model_type": "gemma3_text", "num_hidden_layers": 26, "hidden_size": 1152, "intermediate_size": 6912,
+      "num_attention_heads": 4, "num_key_value_heads": 1, "vocab_size": 262144, "head_dim": 256})j",
+     340, 999'885'952},
+    {"gpt2",
+     R"j({"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "vocab_size": 50257})j",
+     148, 124'439'808},
+};
+
+Model model_of(const std::string& config) {
+  const File file("config.json", config);
+  return load_model_config(file.path());
+}
+
+BOOST_DATA_TEST_CASE(configs_give_the_published_sizes, boost::unit_test::data::make(published), sample) {
+  const Model model = model_of(sample.config);
+  const auto tensors = tensors_of(model, model.layers, true);
+  ElementCount parameters = 0;
+  for (const CaseTensor& tensor : tensors) parameters += volume_of(tensor.shape);
+  BOOST_TEST(tensors.size() == sample.tensors);
+  BOOST_TEST(parameters == sample.parameters);
+}
+
+BOOST_AUTO_TEST_CASE(a_config_gives_what_a_named_model_has) {
+  const Model model = model_of(R"j({"model_type": "deepseek_v3", "num_hidden_layers": 61, "hidden_size": 7168,
+    "intermediate_size": 18432, "num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129280,
+    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+    "n_routed_experts": 256, "n_shared_experts": 1, "moe_intermediate_size": 2048, "first_k_dense_replace": 3,
+    "num_nextn_predict_layers": 1, "tie_word_embeddings": false})j");
+  const auto tensors = tensors_of(model, model.layers, true);
+  const auto named = tensors_of(*find_model("deepseek-v3"), 61, true);
+  BOOST_REQUIRE(tensors.size() == named.size());
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    if (tensors[i].fqn == named[i].fqn && tensors[i].shape == named[i].shape && tensors[i].rule == named[i].rule)
+      continue;
+    BOOST_ERROR(tensors[i].fqn << " stands where " << named[i].fqn << " is");
+    break;
+  }
+}
+
+// Small models of every kind of tensors.
+const char* const small_models[] = {
+    R"j({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 1024, "intermediate_size": 2048, "num_attention_heads": 8,
+      "num_key_value_heads": 2, "vocab_size": 1000, "attention_bias": true, "mlp_bias": true})j",
+    R"j({"model_type": "mixtral", "num_hidden_layers": 1, "hidden_size": 1024, "intermediate_size": 2048, "num_attention_heads": 8,
+      "num_key_value_heads": 2, "vocab_size": 1000, "num_local_experts": 12})j",
+    R"j({"model_type": "gpt2", "n_layer": 1, "n_embd": 1024, "n_head": 8, "n_positions": 100, "vocab_size": 1000})j",
+};
+
+// Every element that the target wants has a holder, in every combination of layouts and optimizers.
+BOOST_AUTO_TEST_CASE(made_cases_are_whole) {
+  int cases = 0;
+  for (const char* const config : small_models) {
+    const Model model = model_of(config);
+    for (const char* const optimizer : {"adamw", "adam8bit", "muon", "adafactor"}) {
+      for (const std::string from : {"fsdp=3", "ddp=2", "hsdp=2x3,tp=2", "fsdp=4,tp=2,ep=4", "hsdp=2x6,ep=2"}) {
+        for (const std::string to : {"tp=4", "fsdp=5,tp=4", "ddp=2,tp=2", "fsdp=6,ep=3,tp=2"}) {
+          const bool has_experts = model.experts.count > 0;
+          if (!has_experts && (from + to).find("ep=") != std::string::npos) continue;
+          const MadeCase made{.name = model.name,
+                              .tensors = tensors_of(model, model.layers, true),
+                              .optimizer = optimizer,
+                              .source = parse_degrees("--source", from),
+                              .target = parse_degrees("--target", to)};
+          const std::string text = case_text(made);
+          BOOST_TEST_CONTEXT(model.name << ' ' << optimizer << ' ' << from << ' ' << to) {
+            BOOST_REQUIRE(accepted(text));
+            const Case job = parse_case(text);
+            BOOST_TEST(job.tensors == made.tensors.size());
+            BOOST_TEST(job.source.ranks == made.source.ranks());
+            BOOST_CHECK_NO_THROW(static_cast<void>(Planner(job.source.layout, job.target.layout).totals()));
+            BOOST_CHECK_NO_THROW(static_cast<void>(Planner(job.target.layout, job.source.layout).totals()));
+          }
+          ++cases;
+        }
+      }
+    }
+  }
+  BOOST_TEST(cases > 100);
+}
+
+Layout made_layout(const std::string& degrees, const Split& split) {
+  const std::string rule = layout_json(parse_degrees("--source", degrees), split, -1, 1);
+  return parse_layout(Node(parse_json(rule), ""));
+}
+
+BOOST_AUTO_TEST_CASE(layouts_are_those_of_the_wrappers) {
+  BOOST_CHECK(made_layout("fsdp=4", {.dim = 0}) == Layout::chunk(0, 4));
+  BOOST_CHECK(made_layout("ddp=4", {}) == Layout::replicated());
+  BOOST_CHECK(made_layout("hsdp=2x4", {}) == Layout::mesh({2, 4}, {Replicate{}, Shard{0}}));
+  BOOST_CHECK(made_layout("tp=2", {.dim = 1}) == Layout::mesh({2}, {Shard{1}}));
+  BOOST_CHECK(made_layout("fsdp=4,tp=2", {}) == Layout::mesh({4, 2}, {Shard{0}, Replicate{}}));
+  BOOST_CHECK(made_layout("fsdp=4,tp=2", {.dim = 1}) == Layout::mesh({4, 2}, {Shard{0}, Shard{1}}));
+  BOOST_CHECK(made_layout("fsdp=4,tp=2", {.dim = 0}) ==
+              Layout::mesh({4, 2}, {StridedShard{0, 2}, Shard{0}}, MeshOrder::tp_first));
+  BOOST_CHECK(made_layout("hsdp=2x2,tp=2", {.dim = 0}) ==
+              Layout::mesh({2, 2, 2}, {Replicate{}, StridedShard{0, 2}, Shard{0}}, MeshOrder::tp_first));
+}
+
+// The bias of GPT-2's queries, keys and values: tp takes half of each, fsdp half of what is left.
+BOOST_AUTO_TEST_CASE(queries_keys_and_values_in_one_tensor_are_split_each) {
+  const Layout layout = made_layout("fsdp=2,tp=2", {.dim = 0, .parts = 3});
+  const auto held = [&](int rank) {
+    std::set<Extent> elements;
+    for (const PlacedBox& placed : layout.boxes_of({24}, Rank{rank})) {
+      for (Extent i = placed.box.lower(0); i < placed.box.upper(0); ++i) elements.insert(i);
+    }
+    return elements;
+  };
+  BOOST_TEST((held(0) == std::set<Extent>{0, 1, 2, 3, 8, 9}));        // first shard, first half
+  BOOST_TEST((held(1) == std::set<Extent>{4, 5, 6, 7, 12, 13}));      // first shard, second half
+  BOOST_TEST((held(2) == std::set<Extent>{10, 11, 16, 17, 18, 19}));  // second shard, first half
+  BOOST_TEST((held(3) == std::set<Extent>{14, 15, 20, 21, 22, 23}));
+}
+
+BOOST_AUTO_TEST_CASE(experts_are_on_the_shards_of_their_group) {
+  const Model model = model_of(small_models[1]);
+  const Case job = parse_case(case_text({.name = "experts",
+                                         .tensors = tensors_of(model, 1, false),
+                                         .optimizer = "adamw",
+                                         .source = parse_degrees("--source", "fsdp=4,ep=2"),
+                                         .target = parse_degrees("--target", "fsdp=3,ep=3")}));
+  const auto holders = [](const CaseSide& side, const std::string& fqn) {
+    std::set<int> ranks;
+    for (const TensorLayout& tensor : side.layout.sections.at(0).manifest->tensors) {
+      for (int rank = 0; rank < side.ranks && tensor.spec.key.fqn == fqn; ++rank) {
+        if (!tensor.layout.boxes_of(tensor.spec.shape, Rank{rank}).empty()) ranks.insert(rank);
+      }
+    }
+    return ranks;
+  };
+  const std::string prefix = "model.layers.0.block_sparse_moe.experts.";
+  BOOST_TEST((holders(job.source, prefix + "5.w1.weight") == std::set<int>{0, 2}));
+  BOOST_TEST((holders(job.source, prefix + "6.w1.weight") == std::set<int>{1, 3}));
+  BOOST_TEST((holders(job.target, prefix + "5.w1.weight") == std::set<int>{1}));
+  BOOST_TEST((holders(job.target, prefix + "11.w2.weight") == std::set<int>{2}));
+  BOOST_TEST((holders(job.source, "model.layers.0.self_attn.q_proj.weight") == std::set<int>{0, 1, 2, 3}));
+}
+
+BOOST_AUTO_TEST_CASE(optimizers_keep_their_own_states) {
+  const Model model = model_of(small_models[0]);
+  const auto keys = [&](const std::string& optimizer, const std::string& fqn) {
+    const Case job = parse_case(case_text({.name = "states",
+                                           .tensors = tensors_of(model, 1, true),
+                                           .optimizer = optimizer,
+                                           .source = parse_degrees("--source", "fsdp=2,tp=2"),
+                                           .target = parse_degrees("--target", "fsdp=2")}));
+    std::string text;
+    for (const TensorLayout& tensor : job.source.layout.sections.at(0).manifest->tensors) {
+      if (tensor.spec.key.fqn != fqn) continue;
+      text += fmt::format("{}{} {} {}", text.empty() ? "" : "; ", tensor.spec.key.state, to_string(tensor.spec.dtype),
+                          tensor.layout.to_string());
+    }
+    return text;
+  };
+  const std::string down = "model.layers.0.mlp.down_proj.weight";
+  const std::string norm = "model.norm.weight";
+  const std::string split = "mesh (2, 2) [S(0), S(1)]";
+  BOOST_TEST(keys("adamw", down) == "master f32 " + split + "; exp_avg f32 " + split + "; exp_avg_sq f32 " + split);
+  BOOST_TEST(keys("muon", down) == "master f32 " + split + "; momentum_buffer f32 " + split);
+  BOOST_TEST(keys("muon", "lm_head.weight").find("exp_avg_sq") != std::string::npos);
+  BOOST_TEST(keys("muon", norm).find("exp_avg_sq") != std::string::npos);
+  BOOST_TEST(keys("adafactor", down) ==
+             "exp_avg_sq_row f32 mesh (2, 2) [S(0), R]; exp_avg_sq_col f32 mesh (2, 2) [R, S(0)]; master f32 " + split);
+  BOOST_TEST(keys("adafactor", norm) == "master f32 mesh (2, 2) [S(0), R]; exp_avg_sq f32 mesh (2, 2) [S(0), R]");
+  BOOST_TEST(keys("adam8bit", down) == "absmax1 f32 " + split + "; absmax2 f32 " + split + "; master f32 " + split +
+                                           "; state1 u8 " + split + "; state2 u8 " + split);
+  BOOST_TEST(keys("adam8bit", norm).find("exp_avg_sq f32") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(one_layer_of_the_8b_model) {

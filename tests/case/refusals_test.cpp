@@ -10,6 +10,7 @@
 
 #include "case/case.hpp"
 #include "case/json_node.hpp"
+#include "case/made_case.hpp"
 #include "case_text.hpp"
 #include "json_schema.hpp"
 
@@ -341,6 +342,59 @@ BOOST_DATA_TEST_CASE(names_the_place, boost::unit_test::data::make(refused_files
     BOOST_TEST(what.substr(0, refusal.message.size()) == refusal.message);
     BOOST_TEST(what.find('\n') == std::string::npos);
   }
+}
+
+struct RefusedDegrees {
+  const char* text;
+  const char* message;
+};
+std::ostream& operator<<(std::ostream& out, const RefusedDegrees& refusal) {
+  return out << refusal.text;
+}
+
+const RefusedDegrees refused_degrees[] = {
+    {"", "--source : kinds and numbers of ranks are expected, such as fsdp=8,tp=2"},
+    {"fsdp", "--source fsdp: kinds and numbers of ranks are expected"},
+    {"fsdp=", "--source fsdp=: '' is no number of ranks"},
+    {"fsdp=0", "--source fsdp=0: '0' is no number of ranks"},
+    {"fsdp=8x", "--source fsdp=8x: '8x' is no number of ranks"},
+    {"fspd=8", "--source fspd=8: 'fspd' is unknown (did you mean 'fsdp'?); known are fsdp, hsdp, ddp, tp, ep"},
+    {"fsdp=8,fsdp=4", "--source fsdp=8,fsdp=4: fsdp stands twice"},
+    {"fsdp=8,ddp=2", "--source fsdp=8,ddp=2: one of ddp, fsdp and hsdp is expected; hsdp=RxS"},
+    {"hsdp=8", "--source hsdp=8: hsdp=RxS is expected"},
+    {"fsdp=8,ep=3", "--source fsdp=8,ep=3: ep=3 does not divide the 8 shards"},
+    {"ddp=8,ep=2", "--source ddp=8,ep=2: ep=2 does not divide the 1 shards"},
+    {"fsdp=16777216,tp=2", "--source fsdp=16777216,tp=2: more than 16777216 ranks"},
+};
+
+BOOST_DATA_TEST_CASE(degrees_are_refused_by_name, boost::unit_test::data::make(refused_degrees), refusal) {
+  BOOST_CHECK_EXCEPTION(parse_degrees("--source", refusal.text), CaseError, [&](const CaseError& error) {
+    BOOST_TEST(std::string(error.what()).starts_with(refusal.message), error.what());
+    return true;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(blocks_that_ranks_would_share_are_refused_by_name) {
+  const MadeCase made{.name = "",
+                      .tensors = {{"a.o_proj.weight", {64, 512}}, {"a.q_proj.weight", {64, 300}}},
+                      .optimizer = "adam8bit",
+                      .source = {.shards = 2},
+                      .target = {.shards = 2}};
+  BOOST_CHECK_EXCEPTION(case_text(made), CaseError, [](const CaseError& error) {
+    BOOST_TEST(
+        std::string(error.what()).starts_with("optimizer adam8bit: tensor a.q_proj.weight has rows of 300 elements"),
+        error.what());
+    return true;
+  });
+  MadeCase split = made;
+  split.tensors.pop_back();
+  BOOST_CHECK_NO_THROW(case_text(split));
+  split.target.tensor = 4;
+  BOOST_CHECK_EXCEPTION(case_text(split), CaseError, [](const CaseError& error) {
+    BOOST_TEST(std::string(error.what()).find("a.o_proj.weight has rows of 512 elements") != std::string::npos,
+               error.what());
+    return true;
+  });
 }
 
 BOOST_AUTO_TEST_CASE(a_missing_file_is_named) {

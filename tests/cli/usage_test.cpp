@@ -65,7 +65,25 @@ const Usage usages[] = {
     {"fabric_missing", {"plan", "--fabric", "/nonexistent/x.json", "-"}, 2, "/nonexistent/x.json: No such file"},
     {"missing_file", {"plan", "/nonexistent/case.json"}, 2, "/nonexistent/case.json: No such file"},
     {"case_schema", {"case", "--schema"}, 0, "https://json-schema.org/draft/2020-12/schema"},
-    {"case_without_question", {"case"}, 2, "--schema is required"},
+    {"case_without_question", {"case"}, 2, "case: from-hf or --schema is expected"},
+    {"version_of_a_question", {"case", "from-hf", "--version"}, 0, "shardwire 0."},
+    {"help_of_a_question", {"case", "from-hf", "--help"}, 0, "shardwire case from-hf [OPTIONS] FILE"},
+    {"made_case_without_a_source",
+     {"case", "from-hf", "config.json", "--target", "fsdp=2"},
+     2,
+     "case from-hf: --source is required"},
+    {"made_case_with_a_misspelt_option",
+     {"case", "from-hf", "config.json", "--sorce", "fsdp=2", "--target", "fsdp=2"},
+     2,
+     "case from-hf: the option --sorce is unknown (did you mean '--source'?)\nRun 'shardwire case from-hf --help'"},
+    {"made_case_of_an_unknown_optimizer",
+     {"case", "from-hf", "-", "--source", "fsdp=2", "--target", "fsdp=2", "--optimizer", "adamx"},
+     2,
+     "--optimizer: 'adamx' is unknown (did you mean 'adamw'?); known are adamw, adam8bit, muon, adafactor"},
+    {"made_case_of_no_config",
+     {"case", "from-hf", "-", "--source", "fsdp=2", "--target", "fsdp=2"},
+     2,
+     "standard input: the field 'model_type' is missing"},
     {"key_without_file", {"key"}, 2, "FILE is required"},
     {"key_over_another_file", {"key", "/dev/null"}, 2, "/dev/null: File exists"},
     {"folder", {"plan", "/"}, 2, "shardwire: /: "},
@@ -92,6 +110,37 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_made_is_one_that_jobs_take) {
   const CommandResult ran =
       run_command({"run", "--transport", "loopback", "-"}, two_ranks, {{"SHARDWIRE_JOB_KEY_FILE", place.path()}});
   BOOST_TEST(ran.exit_code == 0, ran.err);
+}
+
+const char* const small_llama =
+    R"j({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 16,
+  "num_attention_heads": 2, "vocab_size": 32})j";
+
+BOOST_AUTO_TEST_CASE(a_case_made_of_a_config_runs) {
+  const File made("made.json");
+  const CommandResult written = run_command({"case", "from-hf", "-", "--source", "fsdp=2,tp=2", "--target", "hsdp=2x2",
+                                             "--optimizer", "adafactor", "--output", made.path()},
+                                            small_llama);
+  BOOST_TEST(written.exit_code == 0, written.err);
+  BOOST_TEST(written.out == made.path() + " has 12 tensors, 4 source ranks and 4 target ranks\n");
+  BOOST_TEST(made.json().at("name") == "llama: fsdp=2,tp=2 to hsdp=2x2, adafactor");
+  const CommandResult ran = run_command({"run", "--transport", "loopback", made.path()});
+  BOOST_TEST(ran.exit_code == 0, ran.err);
+  const CommandResult printed =
+      run_command({"case", "from-hf", "-", "--source", "fsdp=2", "--target", "fsdp=1"}, small_llama);
+  BOOST_TEST(printed.exit_code == 0, printed.err);
+  BOOST_TEST(run_command({"plan", "-"}, printed.out).exit_code == 0);
+}
+
+BOOST_AUTO_TEST_CASE(an_unknown_architecture_is_named_with_those_that_are_known) {
+  const CommandResult result =
+      run_command({"case", "from-hf", "-", "--source", "fsdp=2", "--target", "fsdp=1"}, R"({"model_type": "lama"})");
+  BOOST_TEST(result.exit_code == 2);
+  BOOST_TEST(
+      result.err ==
+      "shardwire: standard input: model_type: unknown architecture \"lama\" (did you mean 'llama'?); known are llama, "
+      "mistral, mixtral, qwen2, qwen3, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, "
+      "gpt2\n");
 }
 
 BOOST_AUTO_TEST_CASE(a_bad_case_on_standard_input_is_refused_in_one_line) {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+#include "case/models.hpp"
+
+namespace shardwire {
+
+/// How tensor parallelism splits a tensor of this name, and its expert. Weights of which nothing is known are not split.
+struct Split {
+  int dim = -1;         ///< -1: each rank of tensor parallelism has the whole
+  int parts = 1;        ///< equal parts of the dim that are split each: 3 if queries, keys and values are one tensor
+  int expert = -1;      ///< -1: of no expert
+  bool sharded = true;  ///< FSDP splits dim 0
+
+  bool operator==(const Split&) const = default;
+};
+Split split_of(std::string_view fqn);
+/// The same for a tensor, if it has the dim.
+inline Split split_of(const CaseTensor& tensor) {
+  Split split = split_of(tensor.fqn);
+  if (split.dim >= static_cast<int>(tensor.shape.size())) split = {.expert = split.expert};
+  return split;
+}
+/// True for matrices that translate between tokens or positions and vectors: embeddings and lm_head.
+bool is_embedding(std::string_view fqn);
+
+}  // namespace shardwire

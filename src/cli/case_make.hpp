@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace shardwire::cli {
+
+/// `case from-hf`: it writes a case file.
+std::function<int()> declare_from_hf(CLI::App& app);
+
+}  // namespace shardwire::cli
