@@ -15,6 +15,8 @@ namespace {
 
 constexpr Command actions[] = {
     {"from-hf", "Write the case file of a model, from its config.json of the transformers library", declare_from_hf},
+    {"from-safetensors-index", "Write the case file of a checkpoint, from the headers of its files",
+     declare_from_safetensors_index},
 };
 
 }  // namespace
@@ -32,7 +34,7 @@ std::function<int()> declare_case(CLI::App& app) {
   }
   return [schema, chosen] {
     if (schema->count() == 0 && !*chosen) {
-      throw UsageError("case: from-hf or --schema is expected; see shardwire case --help");
+      throw UsageError("case: from-hf, from-safetensors-index or --schema is expected; see shardwire case --help");
     }
     if (schema->count() > 0 && *chosen) throw UsageError("case: --schema stands alone");
     if (*chosen) return (*chosen)();

@@ -3,18 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "case/case.hpp"
 #include "case/made_case.hpp"
 #include "case/model_config.hpp"
+#include "case/safetensors.hpp"
+#include "case/text_file.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "cli/run_report.hpp"
+#include "cli/text.hpp"
 #include "support/list_of.hpp"
 #include "support/nearest.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -75,7 +81,7 @@ int make(const MakeWords& words, Read read) {
   try {
     write_case(words.output, case_text(made));
   } catch (const CaseError& error) {
-    throw CaseError(fmt::format("{}: {}", words.path, error.what()));
+    throw CaseError(fmt::format("{}: {}", shown_name(words.path), error.what()));
   }
   return exit_done;
 }
@@ -86,11 +92,33 @@ void read_config(const MakeWords& words, MadeCase& made) {
   made.tensors = tensors_of(model, model.layers, true);
 }
 
+void read_index(const MakeWords& words, MadeCase& made) {
+  Checkpoint checkpoint = load_checkpoint(words.path);
+  made.name = "checkpoint";
+  made.tensors = std::move(checkpoint.tensors);
+  if (checkpoint.left_out > 0) {
+    support::write_stderr("shardwire: {} of integers left out: no optimizer has states of them\n",
+                          support::counted(checkpoint.left_out, "tensor"));
+  }
+  if (made.source.tensor == 1 && made.target.tensor == 1) return;
+  const auto unknown = [](const CaseTensor& one) { return one.shape.size() > 1 && split_of(one).dim < 0; };
+  const auto count = std::ranges::count_if(made.tensors, unknown);
+  if (count == 0) return;
+  support::write_stderr("shardwire: each rank of tp has the whole of {}, whose names tell nothing else, such as {}\n",
+                        count == 1 ? "1 matrix" : fmt::format("{} matrices", count),
+                        printable(std::ranges::find_if(made.tensors, unknown)->fqn));
+}
+
 }  // namespace
 
 std::function<int()> declare_from_hf(CLI::App& app) {
   const auto words = add_options(app, "config.json of a model of the transformers library");
   return [words] { return make(*words, [&](MadeCase& made) { read_config(*words, made); }); };
+}
+
+std::function<int()> declare_from_safetensors_index(CLI::App& app) {
+  const auto words = add_options(app, "model.safetensors.index.json, beside the files that it names");
+  return [words] { return make(*words, [&](MadeCase& made) { read_index(*words, made); }); };
 }
 
 }  // namespace shardwire::cli

@@ -6,7 +6,8 @@
 
 namespace shardwire::cli {
 
-/// `case from-hf`: it writes a case file.
+/// `case from-hf` and `case from-safetensors-index`: they write a case file.
 std::function<int()> declare_from_hf(CLI::App& app);
+std::function<int()> declare_from_safetensors_index(CLI::App& app);
 
 }  // namespace shardwire::cli

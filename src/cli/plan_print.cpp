@@ -31,12 +31,6 @@ void append_list(fmt::memory_buffer& buffer, const Extents& values) {
   buffer.push_back(']');
 }
 
-// On one line, without terminal control sequences.
-std::string printable(const std::string& name) {
-  const bool plain = std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
-  return plain ? name : json_text(name);
-}
-
 double percent(ByteCount part, ByteCount whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -47,6 +48,11 @@ std::string exact_bytes(ByteCount bytes) {
 std::string human_count(double count) {
   static constexpr const char* units[] = {"", "k", "M", "G", "T"};
   return scaled(count, units, std::size(units));
+}
+
+std::string printable(const std::string& name) {
+  const bool plain = std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
+  return plain ? name : json_text(name);
 }
 
 std::string json_text(std::string_view text) {

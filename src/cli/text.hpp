@@ -20,6 +20,8 @@ std::string exact_bytes(ByteCount bytes);
 std::string human_count(double count);
 /// "1.26 s", "12.5 ms", "0.3 us"
 std::string human_seconds(double seconds);
+/// A name on one line, without terminal control sequences.
+std::string printable(const std::string& name);
 /// A JSON text with its quotes; invalid UTF-8 becomes U+FFFD.
 std::string json_text(std::string_view text);
 /// {"fqn","state","offset","size","rank"}: how reports and plans list regions without a holder.

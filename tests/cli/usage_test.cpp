@@ -65,7 +65,7 @@ const Usage usages[] = {
     {"fabric_missing", {"plan", "--fabric", "/nonexistent/x.json", "-"}, 2, "/nonexistent/x.json: No such file"},
     {"missing_file", {"plan", "/nonexistent/case.json"}, 2, "/nonexistent/case.json: No such file"},
     {"case_schema", {"case", "--schema"}, 0, "https://json-schema.org/draft/2020-12/schema"},
-    {"case_without_question", {"case"}, 2, "case: from-hf or --schema is expected"},
+    {"case_without_question", {"case"}, 2, "case: from-hf, from-safetensors-index or --schema is expected"},
     {"version_of_a_question", {"case", "from-hf", "--version"}, 0, "shardwire 0."},
     {"help_of_a_question", {"case", "from-hf", "--help"}, 0, "shardwire case from-hf [OPTIONS] FILE"},
     {"made_case_without_a_source",
@@ -84,6 +84,10 @@ const Usage usages[] = {
      {"case", "from-hf", "-", "--source", "fsdp=2", "--target", "fsdp=2"},
      2,
      "standard input: the field 'model_type' is missing"},
+    {"made_case_of_a_missing_index",
+     {"case", "from-safetensors-index", "/nonexistent/x.json", "--source", "fsdp=2", "--target", "fsdp=2"},
+     2,
+     "/nonexistent/x.json: No such file"},
     {"key_without_file", {"key"}, 2, "FILE is required"},
     {"key_over_another_file", {"key", "/dev/null"}, 2, "/dev/null: File exists"},
     {"folder", {"plan", "/"}, 2, "shardwire: /: "},
@@ -141,6 +145,53 @@ BOOST_AUTO_TEST_CASE(an_unknown_architecture_is_named_with_those_that_are_known)
       "shardwire: standard input: model_type: unknown architecture \"lama\" (did you mean 'llama'?); known are llama, "
       "mistral, mixtral, qwen2, qwen3, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, "
       "gpt2\n");
+}
+
+// A file of safetensors without its data: eight bytes of length, little-endian, and the header.
+std::string header_file(const std::string& header) {
+  std::string text(8, '\0');
+  for (int i = 0; i < 4; ++i) text[static_cast<std::size_t>(i)] = static_cast<char>(header.size() >> (8 * i));
+  return text + header;
+}
+
+BOOST_AUTO_TEST_CASE(a_case_made_of_an_index_has_the_shapes_of_the_files) {
+  const File first("one.safetensors", header_file(R"({"__metadata__": {"format": "pt"},
+    "layers.10.q_proj.weight": {"dtype": "BF16", "shape": [8, 4], "data_offsets": [0, 64]},
+    "layers.9.down_proj.weight": {"dtype": "F32", "shape": [4, 8], "data_offsets": [64, 192]}})"));
+  const File second("two.safetensors",
+                    header_file(R"({"odd.weight": {"dtype": "F16", "shape": [6, 2], "data_offsets": [0, 24]},
+    "positions": {"dtype": "I64", "shape": [3], "data_offsets": [24, 48]}})"));
+  const auto index_of = [](const std::string& one, const std::string& two) {
+    return R"({"metadata": {}, "weight_map": {"layers.10.q_proj.weight": ")" + one +
+           R"(", "layers.9.down_proj.weight": ")" + one + R"(", "odd.weight": ")" + two + R"(", "positions": ")" + two +
+           R"("}})";
+  };
+  const std::vector<std::string> options{"--source", "fsdp=2", "--target", "tp=2"};
+  const auto make = [&](const File& index) {
+    std::vector<std::string> words{"case", "from-safetensors-index", index.path()};
+    words.insert(words.end(), options.begin(), options.end());
+    return run_command(words);
+  };
+  const CommandResult made = make(File("index.json", index_of(first.path(), second.path())));
+  BOOST_REQUIRE_EQUAL(made.exit_code, 0);
+  BOOST_TEST(
+      made.err ==
+      "shardwire: 1 tensor of integers left out: no optimizer has states of them\n"
+      "shardwire: each rank of tp has the whole of 1 matrix, whose names tell nothing else, such as odd.weight\n");
+  const nlohmann::json tensors = nlohmann::json::parse(made.out).at("tensors");
+  BOOST_TEST(tensors == nlohmann::json::parse(R"([{"fqn": "layers.9.down_proj.weight", "shape": [4, 8], "rule": "col"},
+    {"fqn": "layers.10.q_proj.weight", "shape": [8, 4], "rule": "row"}, {"fqn": "odd.weight", "shape": [6, 2], "rule": "rep"}])"));
+  const CommandResult missing = make(File("index.json", index_of(first.path(), "three.safetensors")));
+  BOOST_TEST(missing.exit_code == 2);
+  BOOST_TEST(missing.err.find("three.safetensors: No such file or directory") != std::string::npos, missing.err);
+  const CommandResult swapped = make(File("index.json", index_of(second.path(), first.path())));
+  BOOST_TEST(swapped.err.find("layers.10.q_proj.weight\"]: " + second.path() + " has no tensor of this name") !=
+                 std::string::npos,
+             swapped.err);
+  const File cut("cut.safetensors", header_file("{}").substr(0, 9));
+  const CommandResult ended = make(File("index.json", index_of(cut.path(), second.path())));
+  BOOST_TEST(ended.err.find(cut.path() + ": the file ends within its header of 2 bytes") != std::string::npos,
+             ended.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_bad_case_on_standard_input_is_refused_in_one_line) {
