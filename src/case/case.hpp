@@ -22,10 +22,19 @@ class CaseError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// An entry of a side's rules.
+struct CaseRule {
+  std::string name;
+  std::string layout;       ///< for people
+  std::size_t tensors = 0;  ///< that it serves
+};
+
 /// One side of a case.
 struct CaseSide {
   int ranks = 0;
-  std::vector<Rank> lost;  ///< ascending; always empty for a target
+  std::vector<CaseRule> rules{};
+  std::vector<std::string> warnings{};  ///< of what is valid and most likely not meant; each begins with its location
+  std::vector<Rank> lost;               ///< ascending; always empty for a target
   /// One section per pipeline stage; tensors of more than one element, in file order, states innermost; without the
   /// lost ranks.
   JobLayout layout;

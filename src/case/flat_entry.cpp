@@ -7,6 +7,7 @@
 
 #include "case/layout_parser.hpp"
 #include "shardwire/error.hpp"
+#include "support/list_of.hpp"
 #include "support/nearest.hpp"
 
 namespace shardwire {
@@ -54,6 +55,11 @@ FlatEntry::Outer FlatEntry::parse_outer(const Node& node) {
     for (const Node& size : node.at("mesh").elements()) ranks *= size.integer(1, max_ranks);
   }
   return {std::move(layout), static_cast<int>(ranks)};
+}
+
+std::string FlatEntry::to_string() const {
+  const std::string outer = outer_.empty() ? "" : fmt::format(", within layouts over {}", outer_ranks_);
+  return fmt::format("{} over {} ranks{}", support::counted(lists_.size(), "flat parameter"), world_, outer);
 }
 
 FlatMember FlatEntry::member_of(const CaseTensor& tensor) const {

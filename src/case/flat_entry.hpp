@@ -30,6 +30,9 @@ class FlatEntry {
   [[nodiscard]] std::vector<Member> layouts_of(std::span<const CaseTensor* const> served,
                                                const std::set<std::string>& elsewhere) const;
 
+  /// For people: "flat over 4 ranks".
+  [[nodiscard]] std::string to_string() const;
+
  private:
   struct Outer {
     Layout layout;

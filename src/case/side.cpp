@@ -14,6 +14,7 @@
 #include "case/flat_entry.hpp"
 #include "case/layout_parser.hpp"
 #include "shardwire/error.hpp"
+#include "support/list_of.hpp"
 #include "support/nearest.hpp"
 
 namespace shardwire {
@@ -114,7 +115,10 @@ class Rules {
       const Layout& layout = member == members.end() ? std::get<Layout>(entry.rule) : member->second.layout;
       // One-element tensors are sent by value, so their dims do not constrain the layout.
       const bool fresh = member != members.end() || entry.checked.insert({tensor.shape, stage.ranks}).second;
-      if (volume_of(tensor.shape) != 1 && fresh) check(layout, tensor, entry.node, stage.ranks);
+      if (volume_of(tensor.shape) != 1 && fresh) {
+        check(layout, tensor, entry.node, stage.ranks);
+        warn_of_idle_ranks(entry, layout, tensor.shape, stage.ranks);
+      }
       if (member == members.end()) {
         served.push_back({layout});
         continue;
@@ -125,11 +129,24 @@ class Rules {
     return served;
   }
 
+  /// Adds the entries, and what is most likely not meant. Call it after serve().
+  void describe(CaseSide& side) const {
+    for (const auto& [name, entry] : entries_) {
+      const auto* const layout = std::get_if<Layout>(&entry.rule);
+      side.rules.push_back({name, layout != nullptr ? layout->to_string() : std::get<FlatEntry>(entry.rule).to_string(),
+                            entry.names.size()});
+      if (!entry.warning.empty()) side.warnings.push_back(entry.warning);
+      if (entry.names.empty()) side.warnings.push_back(entry.node.place() + ": no tensor has this rule");
+    }
+  }
+
  private:
   using Rule = std::variant<Layout, FlatEntry>;
   struct Entry {
     Rule rule;
     Node node;
+    bool counted = false;                         // whether its ranks were compared with those of a stage
+    std::string warning{};                        // that it leaves some out
     std::set<std::string> names{};                // of the tensors that it serves
     std::set<std::pair<Extents, int>> checked{};  // shapes, ranks
   };
@@ -152,6 +169,33 @@ class Rules {
       layout.check(tensor.shape, ranks);
     } catch (const Error& error) {
       node.refuse(fmt::format("{} (tensor {})", error.what(), quoted(tensor.fqn)));
+    }
+  }
+
+  // An entry that lists ranks or boxes means to leave some out.
+  static void warn_of_idle_ranks(Entry& entry, const Layout& layout, const Extents& shape, int ranks) {
+    const bool lists = entry.node.has("ranks") || entry.node.has("boxes") || entry.node.has("replicated");
+    if (std::exchange(entry.counted, true) || lists) return;
+    int too_few = 0;
+    int enough = ranks;
+    while (enough - too_few > 1) {
+      const int middle = too_few + (enough - too_few) / 2;
+      (fits(layout, shape, middle) ? enough : too_few) = middle;
+    }
+    if (enough == ranks) return;
+    entry.warning =
+        fmt::format("{}: {} is for {} of {}: {} no part of its tensors. Change the number, or list the \"ranks\"",
+                    entry.node.place(), layout.to_string(), enough, support::counted(ranks, "rank"),
+                    enough + 1 == ranks ? fmt::format("rank {} has", enough)
+                                        : fmt::format("ranks {} to {} have", enough, ranks - 1));
+  }
+
+  static bool fits(const Layout& layout, const Extents& shape, int ranks) {
+    try {
+      layout.check(shape, ranks);
+      return true;
+    } catch (const Error&) {
+      return false;
     }
   }
 
@@ -240,6 +284,7 @@ CaseSide parse_side(const Node& node, const TensorList& list, bool source) {
     for (int rank = 0; rank < stage.ranks; ++rank) section.ranks.push_back(Rank{stage.first + rank});
     side.layout.sections.push_back(std::move(section));
   }
+  rules.describe(side);
   if (const auto lost = node.find("lost")) side.lost = parse_lost(*lost, side.ranks);
   if (!side.lost.empty()) side.layout = side.layout.without(side.lost);
   return side;

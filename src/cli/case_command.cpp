@@ -5,6 +5,7 @@
 #include <string>
 
 #include "case/case.hpp"
+#include "cli/case_check.hpp"
 #include "cli/case_make.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
@@ -13,7 +14,17 @@
 namespace shardwire::cli {
 namespace {
 
+std::function<int()> declare_check(CLI::App& app) {
+  const auto path = std::make_shared<std::string>();  // owners: the option and the run
+  app.add_option("CASE", *path, "case file, or - for standard input")->required();
+  return [path] {
+    check_case(*path);
+    return exit_done;
+  };
+}
+
 constexpr Command actions[] = {
+    {"check", "Say what a case file means, and what in it is most likely not meant", declare_check},
     {"from-hf", "Write the case file of a model, from its config.json of the transformers library", declare_from_hf},
     {"from-safetensors-index", "Write the case file of a checkpoint, from the headers of its files",
      declare_from_safetensors_index},
@@ -34,7 +45,8 @@ std::function<int()> declare_case(CLI::App& app) {
   }
   return [schema, chosen] {
     if (schema->count() == 0 && !*chosen) {
-      throw UsageError("case: from-hf, from-safetensors-index or --schema is expected; see shardwire case --help");
+      throw UsageError(
+          "case: check, from-hf, from-safetensors-index or --schema is expected; see shardwire case --help");
     }
     if (schema->count() > 0 && *chosen) throw UsageError("case: --schema stands alone");
     if (*chosen) return (*chosen)();

@@ -150,7 +150,7 @@ def options() -> Iterator[str]:
         blocks = (code for language, code in BLOCK.findall(page.read_text()) if language in ("", "sh", "console"))
         for code in (*inline(page), *"".join(blocks).splitlines()):
             for command, rest in re.findall(r"\bshardwire ([a-z]+)\b([^#|&]*)", code):
-                within = re.match(r" ([a-z]+(?:-[a-z]+)*)", rest)  # `case from-hf`
+                within = re.match(r" ([a-z]+(?:-[a-z]+)*)", rest)  # `case check`
                 if within and help_of(f"{command} {within[1]}"):
                     command = f"{command} {within[1]}"
                 if not help_of(command):

@@ -231,6 +231,7 @@ BOOST_AUTO_TEST_CASE(made_cases_are_whole) {
             const Case job = parse_case(text);
             BOOST_TEST(job.tensors == made.tensors.size());
             BOOST_TEST(job.source.ranks == made.source.ranks());
+            BOOST_TEST((job.source.warnings.empty() && job.target.warnings.empty()));
             BOOST_CHECK_NO_THROW(static_cast<void>(Planner(job.source.layout, job.target.layout).totals()));
             BOOST_CHECK_NO_THROW(static_cast<void>(Planner(job.target.layout, job.source.layout).totals()));
           }

@@ -65,8 +65,13 @@ const Usage usages[] = {
     {"fabric_missing", {"plan", "--fabric", "/nonexistent/x.json", "-"}, 2, "/nonexistent/x.json: No such file"},
     {"missing_file", {"plan", "/nonexistent/case.json"}, 2, "/nonexistent/case.json: No such file"},
     {"case_schema", {"case", "--schema"}, 0, "https://json-schema.org/draft/2020-12/schema"},
-    {"case_without_question", {"case"}, 2, "case: from-hf, from-safetensors-index or --schema is expected"},
-    {"version_of_a_question", {"case", "from-hf", "--version"}, 0, "shardwire 0."},
+    {"case_without_question", {"case"}, 2, "case: check, from-hf, from-safetensors-index or --schema is expected"},
+    {"case_with_two_questions", {"case", "--schema", "check", "-"}, 2, "--schema stands alone"},
+    {"misspelt_question",
+     {"case", "cheek", "-"},
+     2,
+     "case: there is no command 'cheek' (did you mean 'check'?); known are check, from-hf,"},
+    {"version_of_a_question", {"case", "check", "--version"}, 0, "shardwire 0."},
     {"help_of_a_question", {"case", "from-hf", "--help"}, 0, "shardwire case from-hf [OPTIONS] FILE"},
     {"made_case_without_a_source",
      {"case", "from-hf", "config.json", "--target", "fsdp=2"},
@@ -114,6 +119,41 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_made_is_one_that_jobs_take) {
   const CommandResult ran =
       run_command({"run", "--transport", "loopback", "-"}, two_ranks, {{"SHARDWIRE_JOB_KEY_FILE", place.path()}});
   BOOST_TEST(ran.exit_code == 0, ran.err);
+}
+
+BOOST_AUTO_TEST_CASE(case_check_says_what_it_understood) {
+  const char* const text = R"j({"name": "two layers", "states": ["m"], "dtypes": {"m": "bf16"},
+    "tensors": [{"fqn": "a", "shape": [8, 4], "rule": "rows"}, {"fqn": "b", "shape": [6], "rule": "whole"}, {"fqn": "s", "shape": []},
+      {"fqn": "f", "shape": [5], "rule": "flat1", "states": [{"name": "m"}, {"name": "v", "dtype": "u8"}]}],
+    "source": {"ranks": 8, "lost": [7], "rules": {"rows": {"chunk": 0, "over": 7}, "whole": {"replicated": true}, "*": {"chunk": 0, "over": 8},
+      "unused": {"replicated": true}}},
+    "target": {"ranks": 2, "rules": {"flat1": {"flat": [["*"]], "world": 2}, "*": {"mesh": [2], "placements": ["R"]}}}})j";
+  const CommandResult result = run_command({"case", "check", "-"}, text);
+  BOOST_TEST(result.exit_code == 0, result.err);
+  BOOST_TEST(result.out == R"(standard input is a valid case, "two layers".
+It has 4 tensors, with the states: m (bf16), v (u8, of 1 tensor). Together they have 93 B.
+1 one-element tensor goes by value, to every target rank.
+The source has 8 ranks, of which 1 is lost. Elements are on 1 to 7 ranks on average. A rank holds 12 B to 31 B.
+  rule *, 2 tensors: chunk(dim 0, over 8)
+  rule rows, 1 tensor: chunk(dim 0, over 7)
+  rule whole, 1 tensor: replicated
+  Every rank has the whole of 1 tensor, such as b.
+The target has 2 ranks. Elements are on 1 to 2 ranks on average. A rank wants 85 B.
+  rule *, 3 tensors: mesh (2) [R]
+  rule flat1, 1 tensor: 1 flat parameter over 2 ranks
+  Every rank has the whole of 2 tensors, such as a.
+  Padding of flat parameters takes 3 B in all.
+warning: source.rules.rows: chunk(dim 0, over 7) is for 7 of 8 ranks: rank 7 has no part of its tensors. Change the number, or list the "ranks"
+warning: source.rules.unused: no tensor has this rule
+)");
+}
+
+BOOST_AUTO_TEST_CASE(case_check_refuses_as_the_reader_does) {
+  const CommandResult result = run_command({"case", "check", "-"}, "{\"tensor\": []}");
+  BOOST_TEST(result.exit_code == 2);
+  BOOST_TEST(result.out == "");
+  BOOST_TEST(result.err.find("shardwire: standard input: tensor: unknown field (did you mean 'tensors'?)") == 0,
+             result.err);
 }
 
 const char* const small_llama =
