@@ -49,7 +49,7 @@ def main(wrapper: str, state: str, offset: int = 0, ranks: int = 0, port: int = 
             wanted = {name: torch.zeros_like(tensor) for name, tensor in after.state_dict().items()}
             dcp.load({"model": wanted}, storage_reader=swt.PeerReader(session, step=3))
             written["loaded"] = {name: full(tensor) for name, tensor in wanted.items()}
-        session.gather("restored", b"", 60)
+        session.gather("restored", b"", 200)
         if publication is not None:
             publication.retire()
             state_dict.retire()
