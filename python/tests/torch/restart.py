@@ -20,6 +20,9 @@ from training import build, full, reference, train  # noqa: E402
 
 import shardwire.torch as swt  # noqa: E402
 
+# Beside a busy machine the other job imports torch and trains for more than a minute before it publishes.
+WAIT = 200
+
 
 def main(wrapper: str, state: str, offset: int = 0, ranks: int = 0, port: int = 0) -> None:
     torch.set_num_threads(1)
@@ -43,13 +46,13 @@ def main(wrapper: str, state: str, offset: int = 0, ranks: int = 0, port: int = 
             after, after_optimizer = build(wrapper, "adamw", 2, world)
             assert after is not None and after_optimizer is not None
             written["fresh"] = reference(after, after_optimizer)
-            restored = swt.restore_into(session, after, after_optimizer, verify="digest")
+            restored = swt.restore_into(session, after, after_optimizer, timeout=WAIT, verify="digest")
             assert (restored.step, restored.extra) == (3, {"words": 7})
             written["target"] = reference(after, after_optimizer)
             wanted = {name: torch.zeros_like(tensor) for name, tensor in after.state_dict().items()}
-            dcp.load({"model": wanted}, storage_reader=swt.PeerReader(session, step=3))
+            dcp.load({"model": wanted}, storage_reader=swt.PeerReader(session, step=3, timeout=WAIT))
             written["loaded"] = {name: full(tensor) for name, tensor in wanted.items()}
-        session.gather("restored", b"", 200)
+        session.gather("restored", b"", WAIT)
         if publication is not None:
             publication.retire()
             state_dict.retire()
