@@ -102,14 +102,6 @@ TensorList parse_model(const Node& node, const Node& root) {
           .layers = layers};
 }
 
-Extents parse_shape(const Node& node) {
-  std::vector<Extent> extents;
-  for (const Node& extent : node.elements()) extents.push_back(extent.integer(0, max_extent));
-  if (extents.size() > max_dims)
-    node.refuse(fmt::format("{} dims; at most {} are supported", extents.size(), max_dims));
-  return Extents(std::span<const Extent>(extents));
-}
-
 std::string parse_rule(const Node& node) {
   std::string rule = node.name();
   refuse_keyword(node, rule);
@@ -118,7 +110,7 @@ std::string parse_rule(const Node& node) {
 
 CaseTensor parse_tensor(const Node& node) {
   node.require_fields({"fqn", "shape", "rule", "states"});
-  CaseTensor tensor{.fqn = node.at("fqn").name(), .shape = parse_shape(node.at("shape")), .rule = "*"};
+  CaseTensor tensor{.fqn = node.at("fqn").name(), .shape = node.at("shape").shape(max_extent), .rule = "*"};
   if (const auto rule = node.find("rule")) tensor.rule = parse_rule(*rule);
   return tensor;
 }
@@ -141,7 +133,7 @@ void add_with_states(const CaseTensor& tensor, const Node& node, const StateType
     const auto shape = one.find("shape");
     const auto rule = one.find("rule");
     CaseTensor alone = tensor;
-    if (shape) alone.shape = parse_shape(*shape);
+    if (shape) alone.shape = shape->shape(max_extent);
     if (rule) alone.rule = parse_rule(*rule);
     if (alone.shape != tensor.shape && !rule) {
       shape->refuse(fmt::format("differs from {} of the tensor, so the state needs a \"rule\" of its own",

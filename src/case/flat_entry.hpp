@@ -30,7 +30,7 @@ class FlatEntry {
   [[nodiscard]] std::vector<Member> layouts_of(std::span<const CaseTensor* const> served,
                                                const std::set<std::string>& elsewhere) const;
 
-  /// For people: "flat over 4 ranks".
+  /// For people: "1 flat parameter over 4 ranks".
   [[nodiscard]] std::string to_string() const;
 
  private:

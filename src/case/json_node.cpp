@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "case/case.hpp"
 #include "support/nearest.hpp"
@@ -77,6 +78,13 @@ Extent Node::integer(Extent least, Extent most) const {
     refuse(fmt::format("{} is not from {} to {}", value_->dump(), least, most));
   }
   return value_->get<Extent>();
+}
+
+Extents Node::shape(Extent most) const {
+  std::vector<Extent> extents;
+  for (const Node& extent : elements()) extents.push_back(extent.integer(0, most));
+  if (extents.size() > max_dims) refuse(fmt::format("{} dims; at most {} are supported", extents.size(), max_dims));
+  return Extents(std::span<const Extent>(extents));
 }
 
 double Node::number(double least, double most) const {

@@ -49,6 +49,8 @@ class Node {
   [[nodiscard]] std::vector<Node> elements() const;
 
   [[nodiscard]] Extent integer(Extent least, Extent most) const;
+  /// Extents of at most max_dims dims. Each is at most `most`.
+  [[nodiscard]] Extents shape(Extent most) const;
   [[nodiscard]] double number(double least, double most) const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::string text() const;

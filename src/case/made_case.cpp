@@ -51,7 +51,7 @@ class RuleTable {
     if (split.dim < 0) split.parts = 1;
     const int group = groups_ == 1 || split.expert < 0 ? -1 : split.expert / (experts_ / groups_);
     split.expert = -1;
-    const std::string_view which = split.dim < 0 ? "rep" : split.dim == 0 ? "row" : "col";
+    const std::string_view which = word_of(split);
     std::string name = split.sharded ? std::string(which) : fmt::format("{} factor", split.dim < 0 ? "whole" : which);
     if (split.parts > 1) name = fmt::format("{} of {}", name, split.parts);
     if (group >= 0) name = fmt::format("experts {} {}", group, name);

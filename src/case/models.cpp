@@ -13,8 +13,7 @@ namespace shardwire {
 namespace {
 
 std::string_view rule_of(const Split& split) {
-  if (split.expert >= 0) return "expert";
-  return split.dim < 0 ? "rep" : split.dim == 0 ? "row" : "col";
+  return split.expert >= 0 ? "expert" : word_of(split);
 }
 
 // The tensors of one layer, or of what is around them.

@@ -11,7 +11,6 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <span>
 #include <system_error>
 
 #include "case/case.hpp"
@@ -60,13 +59,8 @@ std::map<std::string, HeaderEntry> read_file(const fs::path& path) {
     const Json json = parse_json(read_header(path));
     for (const auto& [name, node] : Node(json, "").members()) {
       if (name == "__metadata__") continue;
-      std::vector<Extent> extents;
-      for (const Node& extent : node.at("shape").elements())
-        extents.push_back(extent.integer(0, std::numeric_limits<Extent>::max()));
-      if (extents.size() > max_dims)
-        node.at("shape").refuse(fmt::format("{} dims; at most {} are supported", extents.size(), max_dims));
       const std::string dtype = node.at("dtype").text();
-      entries[name] = {Extents(std::span<const Extent>(extents)),
+      entries[name] = {node.at("shape").shape(std::numeric_limits<Extent>::max()),
                        dtype.starts_with('I') || dtype.starts_with('U') || dtype == "BOOL"};
     }
   } catch (const CaseError& error) {

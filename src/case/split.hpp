@@ -23,6 +23,10 @@ inline Split split_of(const CaseTensor& tensor) {
   if (split.dim >= static_cast<int>(tensor.shape.size())) split = {.expert = split.expert};
   return split;
 }
+/// "row", "col" or "rep": the dim that is split.
+inline std::string_view word_of(const Split& split) {
+  return split.dim < 0 ? "rep" : split.dim == 0 ? "row" : "col";
+}
 /// True for matrices that translate between tokens or positions and vectors: embeddings and lm_head.
 bool is_embedding(std::string_view fqn);
 

@@ -45,8 +45,9 @@ std::function<int()> declare_case(CLI::App& app) {
   }
   return [schema, chosen] {
     if (schema->count() == 0 && !*chosen) {
-      throw UsageError(
-          "case: check, from-hf, from-safetensors-index or --schema is expected; see shardwire case --help");
+      std::string names;
+      for (const Command& action : actions) names += fmt::format("{}{}", names.empty() ? "" : ", ", action.name);
+      throw UsageError(fmt::format("case: {} or --schema is expected; see shardwire case --help", names));
     }
     if (schema->count() > 0 && *chosen) throw UsageError("case: --schema stands alone");
     if (*chosen) return (*chosen)();
