@@ -379,11 +379,12 @@ Movement::Proof Movement::proof_of(const move::Transfer& transfer) const {
 std::vector<PieceBox> Movement::undelivered(const Source* of) const {
   if (left_.empty() && returned_.empty() && corrupt_.empty()) return {};  // nothing went wrong
   std::vector<PieceBox> boxes;
-  // With Replicas::first a piece is not mixed from two holders, and a tensor that one of them has not kept comes again.
-  const bool whole = target_.options.replicas != Replicas::spread;
   // A source that lives confirms what has arrived; after the end, none does any more.
   const auto is_lost = [&](const Source& source) {
     return left_.contains(source.index()) && (ended_ || source.state() == Source::State::lost);
+  };
+  const auto is_delivered = [&](const move::Transfer& transfer) {
+    return !is_lost(*sources_[transfer.peer]) || proof_of(transfer) != Proof::none;
   };
   std::vector<move::TransferPart> left = parts_left(of);
   for (const auto& source : sources_) {
@@ -392,17 +393,18 @@ std::vector<PieceBox> Movement::undelivered(const Source* of) const {
       if (proof_of(*part.transfer) == Proof::by_part) left.push_back(part);
     }
   }
-  std::set<const move::Transfer*> touched;
-  for (const move::TransferPart& part : left) touched.insert(part.transfer);
-  std::set<std::pair<TensorId, Rank>> rotten;
-  for (const FoundCorrupt& one : corrupt_) rotten.emplace(one.tensor, one.holder);
+  TensorsOfHolders incomplete;
+  if (keeps_holders_apart()) {
+    for (const move::TransferPart& part : left) incomplete.insert(tensor_of_holder(*part.transfer));
+    for (const FoundCorrupt& one : corrupt_) incomplete.emplace(one.tensor, one.holder);
+    for (const move::Transfer& transfer : transfers()) {
+      if (!is_delivered(transfer)) incomplete.insert(tensor_of_holder(transfer));
+    }
+  }
   std::set<const move::Transfer*> again;
   for (const move::Transfer& transfer : transfers()) {
-    const Source& source = *sources_[transfer.peer];
-    if (of != nullptr && of != &source) continue;
-    const bool delivered = !is_lost(source) || proof_of(transfer) != Proof::none;
-    const bool mixed = touched.contains(&transfer) || rotten.contains({tensor_of(transfer), source.holder()});
-    if (delivered && !(whole && mixed)) continue;
+    if (of != nullptr && of != sources_[transfer.peer].get()) continue;
+    if (is_delivered(transfer) && !incomplete.contains(tensor_of_holder(transfer))) continue;
     again.insert(&transfer);
     boxes.push_back({transfer.piece, transfer.box});
   }
@@ -424,11 +426,19 @@ std::vector<PieceBox> Movement::unproven() {
 
 std::vector<PieceBox> Movement::owed_by(const Source& source) const {
   const bool stays_mapped = outlives(source, transfers());
+  const auto is_owed = [&](const move::Transfer& transfer) {
+    if (transfer.peer != source.index() || (stays_mapped && transfer.method == Method::mapped)) return false;
+    return !tally().complete(transfer.piece) || proof_of(transfer) != Proof::all;
+  };
+  TensorsOfHolders incomplete;
+  for (const move::Transfer& transfer : transfers()) {
+    if (keeps_holders_apart() && is_owed(transfer)) incomplete.insert(tensor_of_holder(transfer));
+  }
   std::vector<PieceBox> boxes;
   for (const move::Transfer& transfer : transfers()) {
-    if (transfer.peer != source.index() || (stays_mapped && transfer.method == Method::mapped)) continue;
-    if (!tally().complete(transfer.piece) || proof_of(transfer) != Proof::all)
+    if (is_owed(transfer) || incomplete.contains(tensor_of_holder(transfer))) {
       boxes.push_back({transfer.piece, transfer.box});
+    }
   }
   return boxes;
 }
@@ -461,6 +471,10 @@ bool Movement::accounts_for_all() const {
 
 TensorId Movement::tensor_of(const move::Transfer& transfer) const {
   return planning_.plan.pieces[transfer.piece].tensor;
+}
+
+std::pair<TensorId, Rank> Movement::tensor_of_holder(const move::Transfer& transfer) const {
+  return {tensor_of(transfer), sources_[transfer.peer]->holder()};
 }
 
 void Movement::refused_as_corrupt(const Source& source, std::uint64_t request,

@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "move/engine.hpp"
@@ -139,6 +140,10 @@ class Movement final : private move::Requests, private move::Events, private Sou
   void on_corrupt(const Source& source, TensorId tensor, const Box& where);
   void check_blocks(std::function<void()> done);
   [[nodiscard]] TensorId tensor_of(const move::Transfer& transfer) const;
+  using TensorsOfHolders = std::set<std::pair<TensorId, Rank>>;
+  [[nodiscard]] std::pair<TensorId, Rank> tensor_of_holder(const move::Transfer& transfer) const;
+  /// What one holder was to deliver of a tensor comes from it, or all of that moves again: replicas may differ.
+  [[nodiscard]] bool keeps_holders_apart() const { return target_.options.replicas != Replicas::spread; }
   bool take_back(std::size_t source);
   void prove_reads(std::size_t source);
   /// Which of the bytes that have arrived were read while the publication was live.

@@ -13,12 +13,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "session/hang.hpp"
+#include "support/bytes.hpp"
 #include "support/deadline.hpp"
 
 BOOST_AUTO_TEST_SUITE(failover)
@@ -158,6 +160,42 @@ BOOST_AUTO_TEST_CASE(a_replica_that_is_killed_is_replaced_whatever_is_asked_of_r
       require_complete(job.tensor, restore.report());
     }
   }
+}
+
+// The replicas differ, so that a mixture shows. The first box has arrived when its holder dies, the second has not.
+BOOST_DATA_TEST_CASE(a_tensor_is_not_mixed_from_unequal_replicas_of_which_one_is_killed_while_it_is_read,
+                     boost::unit_test::data::xrange(3), which) {
+  const Deadline deadline(400s);
+  const std::size_t half = tensor_bytes / 2, quarter = tensor_bytes / 4;
+  const auto box = [&](std::size_t first) { return Box{{static_cast<Extent>(first)}, {static_cast<Extent>(quarter)}}; };
+  Replicas2 job("unequal replica");
+  std::vector<std::byte> memory(half);
+  Catalog wanted(Rank{0}, 1);
+  wanted.add({{"w", "exp_avg"}, DType::u8, {static_cast<Extent>(tensor_bytes)}},
+             Layout::boxes({{Rank{0}, {box(0), box(half)}}}), View{.data = memory.data()});
+  RestoreOptions options = by(methods[static_cast<std::size_t>(which)], patience);
+  options.replicas = Replicas::first;
+  options.ingress_bytes_per_second = half;
+  bool killed = false;
+  Restore restore = job.session->restore(wanted, options);
+  restore.on_progress(
+      [&](const Progress& progress) {
+        if (progress.done_bytes > quarter && !std::exchange(killed, true)) job.holders[0].kill();
+      },
+      1ms);
+  restore.wait();
+  std::vector<std::byte> held(tensor_bytes);  // by the replica that is left
+  fill_pattern(held, 1);
+  const std::span<const std::byte> all(held), restored(memory);
+  BOOST_TEST(same_bytes(restored.first(quarter), all.first(quarter)));
+  BOOST_TEST(same_bytes(restored.last(quarter), all.subspan(half, quarter)));
+  const RestoreReport report = restore.report();
+  require_lost(Rank{0}, report);
+  BOOST_TEST(report.lost.front().boxes_replanned == 2U);
+  BOOST_TEST(report.resent_bytes > quarter);
+  BOOST_TEST(report.needed_bytes == half);
+  BOOST_TEST(report.moved_bytes + report.local_bytes ==
+             report.needed_bytes + report.overread_bytes + report.resent_bytes);
 }
 
 BOOST_DATA_TEST_CASE(the_last_holder_that_is_killed_ends_the_restore_soon, boost::unit_test::data::xrange(3), which) {

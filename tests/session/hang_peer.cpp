@@ -69,11 +69,12 @@ void be_arena_source(Session& session, int socket) {
   read_frame(socket);
 }
 
-// One of two ranks that hold the same tensor: member 1 is layout rank 0, member 2 is layout rank 1.
-void be_replica(Session& session, int socket, bool in_arena) {
+// One of two ranks that hold the same tensor: member 1 is layout rank 0, member 2 is layout rank 1. Where they are not equal,
+// the number of the layout rank is the seed.
+void be_replica(Session& session, int socket, bool in_arena, bool equal) {
   std::optional<Tensor> tensor;
   in_arena ? tensor.emplace(session) : tensor.emplace();
-  tensor->fill();
+  tensor->fill(static_cast<std::uint8_t>(equal ? 0 : session.rank() - 1));
   const Publication publication = session.publish(tensor->catalog(Rank{session.rank() - 1}, 2));
   write_frame(socket, {});
   read_frame(socket);
@@ -274,7 +275,7 @@ int main(int argc, char** argv) {
     if (task == "arena source") be_arena_source(session, socket);
     if (is("swapping")) be_swapping(session, socket);
     if (is("rotting")) be_rotting_replica(session, socket, is("arena"));
-    if (is("replica") && !is("rotting")) be_replica(session, socket, is("arena"));
+    if (is("replica") && !is("rotting")) be_replica(session, socket, is("arena"), !is("unequal"));
     if (is("copy") && !is("zcopy")) be_copy(session, socket, is("arena"));
     if (task == "registered source") be_registered_source(session, socket);
     if (task == "replacing source") be_replacing_source(session, socket);
