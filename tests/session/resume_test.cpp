@@ -90,10 +90,10 @@ BOOST_DATA_TEST_CASE(a_spare_of_the_last_holder_that_was_killed_gives_what_is_mi
                      boost::unit_test::data::make({"", "arena "}), memory) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
-    if (method && *memory != '\0') continue;  // sent like other memory
+    if (!method && *memory != '\0') continue;  // an arena that is mapped is read on
     Job job(memory);
     job.publish(1);
-    Restore restore = job.moving(slowly(RestoreMethod::zcopy));
+    Restore restore = job.moving(slowly(method));
     kill_and_await(job.members.at(1));
     const Error error = failure_of([&] { restore.wait(); });
     BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
@@ -107,7 +107,7 @@ BOOST_DATA_TEST_CASE(a_spare_of_the_last_holder_that_was_killed_gives_what_is_mi
     restore.wait();
     BOOST_TEST((Clock::now() - began < soon));
     require_complete(job.tensor, restore.report());
-    BOOST_TEST(restore.report().resent_bytes == 0U);
+    if (proves_itself(memory, method)) BOOST_TEST(restore.report().resent_bytes == 0U);
     std::memset(job.tensor.bytes().data(), 0, tensor_bytes);
     job.session->restore(job.tensor.catalog(), within(patience)).wait();
     BOOST_TEST(job.tensor.is_filled());
