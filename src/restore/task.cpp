@@ -269,6 +269,10 @@ RestoreReport RestoreTask::report() const {
 
 void RestoreTask::finish() {
   auto left = error_ && resumable_ ? restore_.leave() : nullptr;
+  if (left && left->planning &&
+      restore_.run() != nullptr) {  // parts may have been under way when their source was lost
+    error_ = with_last_gaps(error_, left->planning->plan, left->missing, left->unavailable.lost);
+  }
   restore_.release();
   stages_.enter(Stage::done);
   deadline_.stop();

@@ -251,4 +251,18 @@ std::exception_ptr with_gaps(const std::exception_ptr& error, const std::vector<
   }
 }
 
+std::exception_ptr with_last_gaps(const std::exception_ptr& error, const Plan& plan, std::span<const PieceBox> missing,
+                                  std::span<const Rank> lost) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& reason) {
+    if (reason.code() != ErrorCode::peer_lost) return error;
+    const std::vector<Gap> gaps = without_holder(plan, missing, lost);
+    if (gaps.empty()) return error;
+    return std::make_exception_ptr(Error(reason.code(), reason.what(), gaps, reason.ranks()));
+  } catch (...) {  // of the caller's
+    return error;
+  }
+}
+
 }  // namespace shardwire::restore

@@ -77,5 +77,9 @@ ErrorCode code_in(const std::exception_ptr& error);
 
 /// Adds the missing boxes to an Error that lists none. Any other exception becomes Error{internal}.
 std::exception_ptr with_gaps(const std::exception_ptr& error, const std::vector<Gap>& missing);
+/// The error of a loss, once nothing is under way any more: it lists those boxes of `missing` that no holder is left for. Any
+/// other error stays. `missing`: of `plan`.
+std::exception_ptr with_last_gaps(const std::exception_ptr& error, const Plan& plan, std::span<const PieceBox> missing,
+                                  std::span<const Rank> lost);
 
 }  // namespace shardwire::restore

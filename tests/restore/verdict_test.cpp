@@ -52,6 +52,31 @@ BOOST_AUTO_TEST_CASE(other_exceptions_become_internal_errors) {
   BOOST_TEST(error.gaps().size() == 1U);
 }
 
+BOOST_AUTO_TEST_CASE(a_loss_lists_what_is_missing_in_the_end_and_has_no_holder) {
+  const TensorSpec spec{{"a", "m"}, DType::f32, {8}};
+  Planner planner(JobLayout::uniform(2, std::vector<TensorLayout>{{spec, Layout::chunk(0, 2)}}),
+                  JobLayout::uniform(1, std::vector<TensorLayout>{{spec, Layout::replicated()}}));
+  const Plan plan = planner.plan(Rank{0});
+  BOOST_REQUIRE(plan.pieces.size() == 2U);
+  const std::vector<PieceBox> missing{{0, {{1}, {2}}}, {1, {{4}, {4}}}};
+  const auto last = [&](ErrorCode code, const std::vector<Rank>& lost) {
+    const Error before(code, "gone", gaps_of("before"), {Rank{0}});
+    try {
+      std::rethrow_exception(with_last_gaps(std::make_exception_ptr(before), plan, missing, lost));
+    } catch (const Error& error) {
+      return error;
+    }
+  };
+  const Error lost = last(ErrorCode::peer_lost, {Rank{0}});
+  BOOST_TEST((lost.code() == ErrorCode::peer_lost));
+  BOOST_TEST((lost.ranks() == std::vector<Rank>{Rank{0}}));
+  BOOST_TEST((lost.gaps() == std::vector<Gap>{{"a", "m", {{1}, {2}}, Rank{0}}}));
+  BOOST_TEST((last(ErrorCode::peer_lost, {}).gaps() == gaps_of("before")));
+  BOOST_TEST((last(ErrorCode::timed_out, {Rank{0}}).gaps() == gaps_of("before")));
+  const auto of_caller = std::make_exception_ptr(1);
+  BOOST_TEST((with_last_gaps(of_caller, plan, missing, std::vector<Rank>{Rank{0}}) == of_caller));
+}
+
 BOOST_AUTO_TEST_CASE(sources_that_keep_up_are_named_only_if_all_do) {
   std::vector<SourceProgress> sources(2);
   sources[0] = {.rank = Rank{0}, .outstanding_bytes = 10, .keeps_up = true};
