@@ -510,6 +510,8 @@ void Movement::note_corrupt(std::span<const move::TransferPart> parts) {
 void Movement::on_corrupt(const Source& source, TensorId tensor, const Box& where) {
   const TensorKey& key = target_.wanted.manifest->tensors[to_index(tensor)].spec.key;
   const CorruptBox box{key.fqn, key.state, where, source.rank()};
+  const auto is_known = [&](const FoundCorrupt& one) { return one.holder == source.holder() && one.box == box; };
+  if (std::ranges::any_of(corrupt_, is_known)) return;  // several requests touch one block
   const std::string text = fmt::format("{}:{} {} is not what source rank {} has published", box.fqn, box.state,
                                        to_string(box.box), to_int(box.source));
   services_.log(LogLevel::warning, text);

@@ -126,6 +126,9 @@ BOOST_AUTO_TEST_CASE(a_replica_that_has_rotten_is_read_twice_and_then_another_on
       BOOST_TEST(has_pattern(job.target.memory(), 1));
       const RestoreReport report = restore.report();
       require_found(report);
+      for (const CorruptBox& one : report.corrupt) {
+        BOOST_TEST(std::ranges::count(report.corrupt, one) == 2, to_string(one.box));
+      }
       BOOST_TEST(report.moved_bytes + report.local_bytes ==
                  report.needed_bytes + report.overread_bytes + report.resent_bytes);
       BOOST_TEST(report.needed_bytes == rows * width);
