@@ -95,9 +95,14 @@ Fault parse_fault(const std::string& text) {
 void require_ranks(std::span<const Fault> faults, const Case& job) {
   for (const Fault& fault : faults) {
     const int rank = to_int(fault.rank);
-    if (rank >= 0 && rank < job.source.ranks) continue;
-    throw UsageError(
-        fmt::format("--fault {}: source rank {} is out of range 0..{}", to_string(fault), rank, job.source.ranks - 1));
+    if (rank < 0 || rank >= job.source.ranks) {
+      throw UsageError(fmt::format("--fault {}: source rank {} is out of range 0..{}", to_string(fault), rank,
+                                   job.source.ranks - 1));
+    }
+    if (std::ranges::binary_search(job.source.lost, fault.rank)) {
+      throw UsageError(
+          fmt::format("--fault {}: source rank {} is lost in this case, and holds nothing", to_string(fault), rank));
+    }
   }
 }
 

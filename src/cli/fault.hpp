@@ -44,7 +44,7 @@ std::string to_string(const Fault& fault);
 
 /// `text`: kind:R@P, where P is a percentage or one of fault_stages(). Errors: throws UsageError.
 Fault parse_fault(const std::string& text);
-/// Errors: throws UsageError that names a fault of a rank that the case does not have.
+/// Errors: throws UsageError that names a fault of a rank that the case does not have, or that is lost in it.
 void require_ranks(std::span<const Fault> faults, const Case& job);
 
 /// What came of a fault.

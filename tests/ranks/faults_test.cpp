@@ -62,6 +62,13 @@ const char* const replicated = R"j({
   "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}
 })j";
 
+// The same, and rank 3 is lost.
+std::string with_loss() {
+  std::string text = replicated;
+  const std::string ranks = R"("ranks": 4)";
+  return text.replace(text.find(ranks), ranks.size(), ranks + R"(, "lost": [3])");
+}
+
 // Each row has one holder.
 const char* const unreplicated = R"j({
   "states": ["m"], "tensors": [{"fqn": "w", "shape": [256, 512]}],
@@ -198,7 +205,15 @@ BOOST_AUTO_TEST_CASE(faults_that_cannot_strike_are_refused) {
   const std::pair<std::vector<std::string>, const char*> refused[] = {
       {{"--fault", "kill"}, "--fault kill: kind:R@P is expected, such as kill:3@50"},
       {{"--fault", "burn:1@50"}, "--fault burn:1@50: 'burn' is not one of kill, stop, cut, corrupt, slow, restep"},
+      {{"--fault", "kill:1"}, "--fault kill:1: kind:R@P is expected"},
+      {{"--fault", "kill@50"}, "--fault kill@50: kind:R@P is expected"},
+      {{"--fault", ":1@50"}, "--fault :1@50: '' is not one of kill, stop, cut, corrupt, slow, restep"},
       {{"--fault", "kill:x@50"}, "--fault kill:x@50: 'x' is not a source rank"},
+      {{"--fault", "kill:@50"}, "--fault kill:@50: '' is not a source rank"},
+      {{"--fault", "kill: @50"}, "--fault kill: @50: ' ' is not a source rank"},
+      {{"--fault", "kill:1,2@50"}, "--fault kill:1,2@50: '1,2' is not a source rank"},
+      {{"--fault", "kill:1.5@50"}, "--fault kill:1.5@50: '1.5' is not a source rank"},
+      {{"--fault", "kill:99999999999@50"}, "--fault kill:99999999999@50: '99999999999' is not a source rank"},
       {{"--fault", "kill:4@50"}, "--fault kill:4@50: source rank 4 is out of range 0..3"},
       {{"--fault", "kill:-1@50"}, "--fault kill:-1@50: source rank -1 is out of range 0..3"},
       {{"--fault", "kill:1@101"},
@@ -213,6 +228,15 @@ BOOST_AUTO_TEST_CASE(faults_that_cannot_strike_are_refused) {
     BOOST_TEST(outcome.report.is_null());
     BOOST_TEST(outcome.result.err.find(says) != std::string::npos, outcome.result.err);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_fault_of_a_rank_that_is_lost_in_the_case_is_refused) {
+  const Outcome outcome = run(with_loss(), {"--fault", "kill:3@50"});
+  BOOST_TEST(outcome.result.exit_code == 2);
+  BOOST_TEST(outcome.report.is_null());
+  BOOST_TEST(outcome.result.err.find("--fault kill:3@50: source rank 3 is lost in this case, and holds nothing") !=
+                 std::string::npos,
+             outcome.result.err);
 }
 
 // --- drill ---
