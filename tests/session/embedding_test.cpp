@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of the embedding program that a session survives: exceptions, fork(), empty handles, wrong memory.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -173,7 +176,9 @@ BOOST_AUTO_TEST_CASE(calls_that_wait_for_the_session_are_refused_in_its_callback
         note("restore", [&] { alone.session.restore(alone.wanted(), within(patience)).wait(); });
         note("exchange", [&] { alone.session.exchange(Catalog(Rank{0}, 1), Catalog(Rank{0}, 1)); });
         note("start_exchange", [&] { alone.session.start_exchange(Catalog(Rank{0}, 1), Catalog(Rank{0}, 1)).wait(); });
+        note("barrier", [&] { alone.session.barrier(patience); });
         note("wait", [&] { waiting.wait(); });
+        note("wait_values", [&] { waiting.wait_values(); });
         note("wait_for", [&] { static_cast<void>(waiting.wait_for(patience)); });
         note("close", [&] { alone.session.close(patience); });
         called.set_value();
@@ -181,12 +186,74 @@ BOOST_AUTO_TEST_CASE(calls_that_wait_for_the_session_are_refused_in_its_callback
       1ms);
   called.get_future().wait();
   for (const auto& [name, answer] : answers) BOOST_TEST(answer == "unsupported", name << " is " << answer);
-  BOOST_TEST(answers.size() == 10U);
+  BOOST_TEST(answers.size() == 12U);
   // The session still works.
   alone.session.restore(alone.wanted(), within(patience)).wait();
   BOOST_TEST(alone.target.wrong(1) == 0U);
   BOOST_TEST(alone.session.gather("all", {}, patience).size() == 1U);
   alone.session.close(10s);
+}
+
+// Both wait for readers. The reader here stands once it has its lease.
+BOOST_DATA_TEST_CASE(a_callback_cannot_wait_for_the_readers_of_a_publication,
+                     boost::unit_test::data::make({false, true}), updates) {
+  const Deadline deadline(120s);
+  const auto port = free_port();
+  Session holder = Session::join(member(0, 2, port), quick());
+  TestShard shard(weight, Layout::replicated(), Rank{0});
+  TestShard next(weight, Layout::replicated(), Rank{0});
+  Catalog held(Rank{0}, 1);
+  Catalog held_next(Rank{0}, 1);
+  shard.fill(1);
+  shard.add_to(held);
+  next.fill(2);
+  next.add_to(held_next);
+  Publication publication = holder.publish(held);
+
+  std::promise<void> bound;
+  std::promise<void> refused;
+  std::atomic<bool> stood = false;
+  SessionOptions options = quick();
+  options.log = [&, go_on = refused.get_future().share()](LogLevel, std::string_view text) {
+    if (!text.starts_with("restore of '") || stood.exchange(true)) return;
+    bound.set_value();
+    go_on.wait();
+  };
+  Session reader = Session::join(member(1, 2, port), options);
+  TestShard target(weight, Layout::replicated(), Rank{0});
+  Catalog wanted(Rank{0}, 1);
+  target.add_to(wanted);
+  Restore restore = reader.restore(wanted, within(patience));
+  bound.get_future().wait();
+
+  std::string answer;
+  RestoreOptions never = within(patience);
+  never.name = "nobody publishes this";
+  TestShard unused(weight, Layout::replicated(), Rank{0});
+  Catalog other(Rank{0}, 1);
+  unused.add_to(other);
+  Restore calling = holder.restore(other, never);
+  calling.on_progress(
+      [&](const Progress&) {
+        if (!answer.empty()) return;
+        try {
+          updates ? publication.update(held_next, 1, Snapshot::none, patience) : publication.retire(patience);
+          answer = "accepted";
+        } catch (const Error& error) {
+          answer = to_string(error.code());
+        }
+        refused.set_value();
+      },
+      1ms);
+  restore.wait();  // the memory stays as it is until then
+  BOOST_TEST(answer == "unsupported");
+  BOOST_TEST(target.wrong(1) == 0U);
+  calling.cancel();
+  BOOST_TEST((failure_of([&] { calling.wait(); }).code() == ErrorCode::cancelled));
+  if (updates) {
+    reader.restore(wanted, within(patience)).wait();
+    BOOST_TEST(target.wrong(2) == 0U);
+  }
 }
 
 // Calls that need no answer of the session's thread work there.
