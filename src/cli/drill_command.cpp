@@ -27,19 +27,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct DrillWords {
-  std::string path;
-  std::string seeds = "0:20";
-  std::string transport;
-  std::string verify = "generation";
-  std::string kinds;
-  std::string rate;
-  std::string json;
-  double timeout_seconds = 60;  // generous: the machine may be busy
-  double notice_seconds = 0.5;
-  bool disjoint = false;
-};
-
 struct Seeds {
   std::uint64_t first = 0;
   std::uint64_t end = 0;
@@ -139,16 +126,6 @@ Json json_of(const SeedResult& result, double seconds) {
           {"faults", to_json(result.costs)}};
 }
 
-std::string again(const DrillWords& words, std::uint64_t seed) {
-  std::string text =
-      fmt::format("shardwire drill {} --seeds {}:{} --verify {}", words.path, seed, seed + 1, words.verify);
-  if (!words.transport.empty()) text += " --transport " + words.transport;
-  if (!words.kinds.empty()) text += " --kinds " + words.kinds;
-  if (!words.rate.empty()) text += " --rate " + words.rate;
-  if (words.disjoint) text += " --disjoint";
-  return text;
-}
-
 int drill(const DrillWords& words) {
   RunOptions options = checked(words);
   const Seeds seeds = parse_seeds(words.seeds);
@@ -180,7 +157,7 @@ int drill(const DrillWords& words) {
     const Verdict& verdict = result.verdict;
     fmt::print("seed {}: {}: {} in {:.2f} s{}{}\n", seed, text_of(result), to_string(verdict.kind), seconds,
                verdict.why.empty() ? "" : "; ", verdict.why);
-    if (verdict.kind == Verdict::Kind::bug) fmt::print("  again: {}\n", again(words, seed));
+    if (verdict.kind == Verdict::Kind::bug) fmt::print("  again: {}\n", command_of_seed(words, seed));
     std::fflush(stdout);
     if (rows.is_open())
       rows << json_of(result, seconds).dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/drill_schedule.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "support/splitmix64.hpp"
@@ -44,6 +46,16 @@ std::vector<Fault> faults_of_seed(std::uint64_t seed, const Case& job, std::span
     faults.push_back(std::move(fault));
   }
   return faults;
+}
+
+std::string command_of_seed(const DrillWords& words, std::uint64_t seed) {
+  std::string text = fmt::format("shardwire drill {} --seeds {}:{} --verify {} --notice {} --timeout {}", words.path,
+                                 seed, seed + 1, words.verify, words.notice_seconds, words.timeout_seconds);
+  if (!words.transport.empty()) text += " --transport " + words.transport;
+  if (!words.kinds.empty()) text += " --kinds " + words.kinds;
+  if (!words.rate.empty()) text += " --rate " + words.rate;
+  if (words.disjoint) text += " --disjoint";
+  return text;
 }
 
 }  // namespace shardwire::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <set>
+#include <string>
 
 #include "cli/drill_schedule.hpp"
 #include "cli/drill_verdict.hpp"
@@ -87,6 +88,23 @@ BOOST_AUTO_TEST_CASE(lost_ranks_are_not_struck) {
     BOOST_REQUIRE(faults.size() == 1U);
     BOOST_TEST(to_int(faults.front().rank) == 1);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_seed_that_shows_a_bug_is_run_again_with_all_that_was_asked) {
+  DrillWords words;
+  words.path = "case.json";
+  BOOST_TEST(command_of_seed(words, 7) ==
+             "shardwire drill case.json --seeds 7:8 --verify generation --notice 0.5 --timeout 60");
+  words.transport = "shm,tcp";
+  words.verify = "digest";
+  words.kinds = "kill,cut";
+  words.rate = "2M";
+  words.timeout_seconds = 12.5;
+  words.notice_seconds = 2;
+  words.disjoint = true;
+  BOOST_TEST(command_of_seed(words, 7) ==
+             "shardwire drill case.json --seeds 7:8 --verify digest --notice 2 --timeout 12.5 --transport shm,tcp "
+             "--kinds kill,cut --rate 2M --disjoint");
 }
 
 BOOST_AUTO_TEST_CASE(a_job_that_completes_is_completed) {
