@@ -41,6 +41,8 @@ class Gathers {
   /// False if the failure does not concern a gather of this member.
   bool receive(const wire::Failure& failure);
   void end_all(const Error& error);
+  /// That have not ended.
+  [[nodiscard]] std::size_t count() const { return gathers_.size(); }
 
  private:
   struct Gather {

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
 #include <tuple>
 #include <utility>
@@ -392,6 +393,11 @@ Membership::Watch Membership::watch(const std::string& name) {
   });
   watched_[name] = watch;
   return watch;
+}
+
+std::size_t Membership::needed_names() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(watched_, [](const auto& one) { return !one.second.expired(); }));
 }
 
 // Without the rendezvous a name that is forgotten cannot be learnt again.

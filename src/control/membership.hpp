@@ -91,6 +91,8 @@ class Membership {
   /// Errors: throws Error{peer_lost} if the name is unknown and the rendezvous is lost, Error{out_of_resources} if too
   /// many names are watched.
   [[nodiscard]] Watch watch(const std::string& name);
+  /// Names of which a watch is held.
+  [[nodiscard]] std::size_t needed_names() const;
   /// Errors: throws Error{peer_lost}, naming `what` as unknowable, if the rendezvous is lost.
   void require_rendezvous(const std::string& what) const;
   /// Why no further information on other members arrives; null while the rendezvous is reachable.
@@ -99,6 +101,10 @@ class Membership {
   std::uint64_t gather(const std::string& name, const Bytes& value, Gathers::Kind kind, Duration timeout,
                        Gathers::Done done);
   void quit_gather(std::uint64_t request) { gathers_.quit(request); }
+  /// Gathers that this member waits for, and on member 0 the waits of all members.
+  [[nodiscard]] std::size_t waiting_gathers() const {
+    return gathers_.count() + (rendezvous_ ? rendezvous_->waiting_gathers() : 0);
+  }
 
  private:
   /// Reason of a failed attempt to join.

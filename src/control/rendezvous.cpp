@@ -401,6 +401,12 @@ void Rendezvous::drop_value(Gathering& gathering, std::int32_t rank) {
   gathering.while_waiting.erase(rank);
 }
 
+std::size_t Rendezvous::waiting_gathers() const {
+  std::size_t waiting = 0;
+  for (const auto& [name, gathering] : gathers_) waiting += gathering.waiting.size();
+  return waiting;
+}
+
 // Ends the waiting for a result that cannot come.
 void Rendezvous::refuse_gather(Gathering& gathering, std::string why) {
   gathering.refusal = std::move(why);

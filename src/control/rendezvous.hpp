@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -45,6 +46,8 @@ class Rendezvous {
   [[nodiscard]] std::optional<ClientId> holder(std::int32_t rank) const;
   /// Sends the changes that are due. Returns the time of the next call; call it after take() and closed() as well.
   std::optional<Clock::Time> flush(Clock::Time now);
+  /// Waits of members for gathers.
+  [[nodiscard]] std::size_t waiting_gathers() const;
 
  private:
   struct Client {

@@ -109,6 +109,10 @@ std::size_t StagingPool::free_slots() const {
   return memory_->slots - memory_->in_use - (memory_->making_pinned ? 1 : 0);
 }
 
+std::size_t StagingPool::used_slots() const {
+  return memory_->in_use;
+}
+
 Slot StagingPool::hand_out(std::size_t index) {
   memory_->peak = std::max(memory_->peak, ++memory_->in_use);
   return {memory_, index};

@@ -52,6 +52,7 @@ class StagingPool {
   /// Frees memory of free slots, down to `keep_bytes` of it. Slots are created again on demand.
   void trim(ByteCount keep_bytes);
   [[nodiscard]] std::size_t free_slots() const;
+  [[nodiscard]] std::size_t used_slots() const;
   /// An empty slot object if all are in use. May return pinned memory.
   Slot acquire();
   /// Called when pinned memory has been created, or with the reason why it cannot be.

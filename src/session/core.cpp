@@ -328,8 +328,12 @@ void Core::log_warnings() {
 }
 
 Kept Core::kept() const {
-  Kept kept{
-      .restores = restores_.size(), .leases = publisher_->leases().count(), .reads = publisher_->leases().reads()};
+  Kept kept{.restores = restores_.size(),
+            .leases = publisher_->leases().count(),
+            .reads = publisher_->leases().reads(),
+            .names = membership_.needed_names(),
+            .gathers = membership_.waiting_gathers(),
+            .slots = publisher_->serving().staging().used_slots()};
   links_.each([&](const Link& link) {
     kept.requests += link.requests();
     kept.watchers += link.watchers();

@@ -31,6 +31,9 @@ struct Kept {
   std::size_t reads = 0;     ///< that this member makes for readers
   std::size_t requests = 0;  ///< to sources, without an answer
   std::size_t watchers = 0;  ///< of links to sources
+  std::size_t names = 0;     ///< whose publishers an operation follows
+  std::size_t gathers = 0;   ///< of this member, and at member 0 those of others that wait
+  std::size_t slots = 0;     ///< of staging, with bytes for readers
 
   bool operator==(const Kept&) const = default;
 };

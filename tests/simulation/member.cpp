@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "loop.hpp"
@@ -45,6 +47,12 @@ std::string text_of(const std::exception_ptr& error) {
 
 }  // namespace
 
+std::size_t count_kept(const std::vector<std::weak_ptr<void>>& owners) {
+  const auto kept = [&] { return std::ranges::count_if(owners, [](const auto& one) { return !one.expired(); }); };
+  for (int left = 2000; kept() > 0 && left > 0; --left) std::this_thread::sleep_for(1ms);
+  return static_cast<std::size_t>(kept());
+}
+
 void Job::fail(const std::string& what) {
   failures.push_back(what);
   events.trace().line(events.now_ns(), 0, "FAILURE {}", what);
@@ -80,12 +88,14 @@ bool Buffer::guards_intact() const {
 struct Member::Published {
   int step = 0;
   std::vector<std::shared_ptr<Buffer>> buffers;
-  std::shared_ptr<shardwire::detail::PublicationState> state;  // owners: see Publication handle
+  std::weak_ptr<void> owner;
+  std::shared_ptr<shardwire::detail::PublicationState> state{};  // owners: see Publication handle
 };
 
 struct Member::Destination {
   std::vector<std::shared_ptr<Buffer>> buffers;
   Catalog catalog;
+  std::weak_ptr<void> owner;
   std::shared_ptr<shardwire::detail::RestoreState> running{};  // owners: see Restore
   bool has_holders = false;
   bool resumed = false;
@@ -209,8 +219,14 @@ std::shared_ptr<Buffer> Member::buffer_for(const Layout& layout, const TensorSpe
   return std::make_shared<Buffer>(bytes, session_->allocate(bytes, MemoryKind::host, -1));
 }
 
-Catalog Member::catalog_of(bool held, std::vector<std::shared_ptr<Buffer>>& buffers, Schedule::Memory memory,
-                           int step) {
+std::shared_ptr<void> Member::new_owner() {
+  auto owner = std::make_shared<int>(member_);
+  job_.owners.push_back(owner);
+  return owner;
+}
+
+Catalog Member::catalog_of(bool held, std::vector<std::shared_ptr<Buffer>>& buffers, Schedule::Memory memory, int step,
+                           std::shared_ptr<void> owner) {
   const Schedule& schedule = job_.schedule;
   const int rank = held ? schedule.source_rank(member_) : schedule.target_rank(member_);
   const auto ranks = static_cast<int>(held ? schedule.sources.size() : schedule.targets.size());
@@ -226,7 +242,7 @@ Catalog Member::catalog_of(bool held, std::vector<std::shared_ptr<Buffer>>& buff
         bytes[place] = value_of(i, step, element, byte);
       });
     }
-    catalog.add(tensor.spec, layout, View{.data = bytes.data()});
+    catalog.add(tensor.spec, layout, View{.data = bytes.data(), .owner = owner});
   }
   catalog.add_value(step_key, held ? Value(static_cast<std::int64_t>(step)) : Value());
   return catalog;
@@ -237,7 +253,9 @@ void Member::publish(int step) {
   const Schedule::Memory memory = job_.schedule.memory[static_cast<std::size_t>(member_)];
   auto published = std::make_shared<Published>();
   published->step = step;
-  const Catalog held = catalog_of(true, published->buffers, memory, step);
+  auto owner = new_owner();
+  published->owner = owner;
+  const Catalog held = catalog_of(true, published->buffers, memory, step, std::move(owner));
   const bool copies = memory == Schedule::Memory::snapshot;
   published->state = session_->publish(
       held, {.step = step, .snapshot = copies ? Snapshot::copy : Snapshot::none, .digest = job_.schedule.digests});
@@ -251,10 +269,12 @@ void Member::update(int step) {
   const Schedule::Memory memory = job_.schedule.memory[static_cast<std::size_t>(member_)];
   auto fresh = std::make_shared<Published>();
   fresh->step = step;
-  const Catalog held = catalog_of(true, fresh->buffers, memory, step);
-  PublicationOwner& owner = *session_;
+  auto owner = new_owner();
+  fresh->owner = owner;
+  const Catalog held = catalog_of(true, fresh->buffers, memory, step, std::move(owner));
+  PublicationOwner& publications = *session_;
   const bool copies = memory == Schedule::Memory::snapshot;
-  const auto retirement = owner.replace(
+  const auto retirement = publications.replace(
       published_->state,
       {.held = held, .step = step, .snapshot = copies ? Snapshot::copy : Snapshot::none, .timeout = retire_limit},
       fresh->state);
@@ -278,6 +298,7 @@ void Member::watch_retirement(const std::shared_ptr<Published>& published,
   retirement->on_done([this, published, call] {
     ended(*call);
     for (const auto& buffer : published->buffers) buffer->fill(ours);
+    returned_.push_back(published->owner);
   });
 }
 
@@ -300,8 +321,10 @@ void Member::restore() {
   } else {
     std::vector<std::shared_ptr<Buffer>> buffers;
     const auto memory = job_.schedule.memory[static_cast<std::size_t>(member_)];
-    Catalog wanted = catalog_of(false, buffers, memory, 0);
-    destination = std::make_shared<Destination>(Destination{std::move(buffers), std::move(wanted)});
+    auto owner = new_owner();
+    const std::weak_ptr<void> weak = owner;
+    Catalog wanted = catalog_of(false, buffers, memory, 0, std::move(owner));
+    destination = std::make_shared<Destination>(Destination{std::move(buffers), std::move(wanted), weak});
     destinations_.push_back(destination);
   }
   RestoreOptions options;
@@ -345,6 +368,9 @@ bool Member::resumes(const std::shared_ptr<Destination>& destination) {
 void Member::restored_for_good(const std::shared_ptr<Destination>& destination) {
   for (const auto& buffer : destination->buffers) buffer->fill(ours);
   destination->running = nullptr;
+  if (job_.schedule.again) return;  // the next restore has the same catalog
+  destination->catalog = Catalog(Rank{0}, 1);
+  returned_.push_back(destination->owner);
 }
 
 // The completion's own thread is this one: its state is read in an event of its own.
@@ -699,8 +725,14 @@ void Member::check_quiet() {
   }
   const Kept kept = session_->kept();
   if (kept != Kept{}) {
-    job_.fail(fmt::format("member {} keeps {} restores, {} leases, {} reads, {} requests, {} watchers", member_,
-                          kept.restores, kept.leases, kept.reads, kept.requests, kept.watchers));
+    job_.fail(
+        fmt::format("member {} keeps {} restores, {} leases, {} reads, {} requests, {} watchers, {} names, {} "
+                    "gathers, {} slots",
+                    member_, kept.restores, kept.leases, kept.reads, kept.requests, kept.watchers, kept.names,
+                    kept.gathers, kept.slots));
+  }
+  if (const std::size_t owners = count_kept(returned_); owners > 0) {
+    job_.fail(fmt::format("member {} keeps {} owners of memory that it has given back", member_, owners));
   }
   for (const auto& destination : destinations_) {
     for (const auto& buffer : destination->buffers) {

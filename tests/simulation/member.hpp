@@ -32,9 +32,13 @@ struct Job {
   std::uint64_t restores = 0;
   std::uint64_t avoidable = 0;  ///< see Findings
   std::vector<Ending> endings{};
+  std::vector<std::weak_ptr<void>> owners{};  ///< of all memory that sessions were given
 
   void fail(const std::string& what);
 };
+
+/// Waits until the library has released all of these, which it does on a thread of its own, and returns how many it has not.
+std::size_t count_kept(const std::vector<std::weak_ptr<void>>& owners);
 
 /// A call of a member that has to end in time.
 struct Call {
@@ -102,7 +106,10 @@ class Member {
   void take_inventory();
   void cancel();
 
-  Catalog catalog_of(bool held, std::vector<std::shared_ptr<Buffer>>& buffers, Schedule::Memory memory, int step);
+  /// `owner`: of all its memory.
+  Catalog catalog_of(bool held, std::vector<std::shared_ptr<Buffer>>& buffers, Schedule::Memory memory, int step,
+                     std::shared_ptr<void> owner);
+  std::shared_ptr<void> new_owner();
   std::shared_ptr<Buffer> buffer_for(const Layout& layout, const TensorSpec& spec, int rank, Schedule::Memory memory);
   void watch_retirement(const std::shared_ptr<Published>& published, const PublicationOwner::Retirement& retirement);
   bool resumes(const std::shared_ptr<Destination>& destination);
@@ -124,6 +131,7 @@ class Member {
   Job& job_;
   Process& process_;
   int member_;
+  std::vector<std::weak_ptr<void>> returned_;                 // owners of memory that is the caller's again
   std::shared_ptr<shardwire::detail::SessionState> session_;  // owners: this and its publications
   bool joined_ = false;
   bool refused_ = false;

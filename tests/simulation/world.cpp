@@ -179,6 +179,8 @@ class World {
     if (fabrics_.regions() > 0) job_.fail(fmt::format("{} regions are left", fabrics_.regions()));
     const std::size_t alarms = SimulatedLoop::alarms() - alarms_before;
     if (alarms > 0) job_.fail(fmt::format("{} alarms are left", alarms));
+    const std::size_t owners = count_kept(job_.owners);
+    if (owners > 0) job_.fail(fmt::format("{} owners of memory are left", owners));
   }
 
   // No restore has to complete if a member crashes.
