@@ -335,11 +335,15 @@ void Member::restore() {
   options.discovery_grace = job_.schedule.grace;
   options.notice = job_.schedule.notice;
   options.step_rule = job_.schedule.step_rule;
+  options.replicas = job_.schedule.replicas;
+  options.ingress_bytes_per_second = job_.schedule.ingress_bytes_per_second;
   destination->has_holders = job_.schedule.has_steady_holders(member_, job_.published);
   destination->resumed = false;
   const auto call = begin("restore", options.timeout);
   destination->running = session_->restore(destination->catalog, options);
-  say("restores");
+  say(fmt::format(
+      "restores{}{}", options.replicas == Replicas::first ? " from the first replicas" : "",
+      options.ingress_bytes_per_second > 0 ? fmt::format(" at {} bytes/s", options.ingress_bytes_per_second) : ""));
   destination->running->completion().on_done([this, destination, call] { restored(destination, call); });
 }
 

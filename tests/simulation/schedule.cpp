@@ -93,6 +93,7 @@ bool Schedule::is_steady(int member) const {
 }
 
 bool Schedule::falls_silent(int member) const {
+  if (member == crashes) return true;  // its host may lose its power
   const int host = host_of[static_cast<std::size_t>(member)];
   return std::ranges::any_of(actions, [&](const Action& action) {
     switch (action.kind) {
@@ -239,6 +240,18 @@ void draw_spares_and_resumption(Schedule& schedule) {
     if (schedule.source_rank(member) >= 0 || !random.percent(50)) continue;
     schedule.spares.push_back({member, static_cast<int>(random.below(schedule.sources.size()))});
   }
+}
+
+// Each of a seed of its own.
+void draw_choices_of_restores(Schedule& schedule) {
+  if (Random(schedule.seed ^ 0x6e6577657374).percent(40)) schedule.step_rule = StepRule::newest_complete;
+  schedule.digests = Random(schedule.seed ^ 0x646967657374).percent(40);
+  if (Random(schedule.seed ^ 0x7265706c696361).percent(40)) schedule.replicas = Replicas::first;
+  // A restore takes up to about a tenth of a second: most of what happens meets it.
+  Random rate(schedule.seed ^ 0x696e6772657373);
+  if (!rate.percent(30)) return;
+  schedule.ingress_bytes_per_second =
+      static_cast<ByteCount>(rate.spread(Duration(64'000), Duration(4'000'000)).count());
 }
 
 // --- what happens to it ---
@@ -388,8 +401,7 @@ Schedule draw(std::uint64_t seed, int members) {
   Random random(seed);
   draw_job(schedule, random, members);
   draw_spares_and_resumption(schedule);
-  if (Random(seed ^ 0x6e6577657374).percent(40)) schedule.step_rule = StepRule::newest_complete;
-  schedule.digests = Random(seed ^ 0x646967657374).percent(40);
+  draw_choices_of_restores(schedule);
   for (int member = 0; member < schedule.members; ++member) {
     schedule.actions.push_back({.kind = Kind::join, .at = random.between(Duration::zero(), 100ms), .member = member});
   }

@@ -71,12 +71,14 @@ struct Schedule {
   std::vector<int> targets;  ///< member, by rank of the wanted layouts
   std::vector<Tensor> tensors;
   Network::Delay delay;
-  Duration deadline{};                    ///< of each restore
-  Duration grace{};                       ///< see RestoreOptions::discovery_grace
-  Duration notice{};                      ///< see RestoreOptions
-  std::optional<RestoreMethod> method{};  ///< the only one of the restores
-  bool verified = false;                  ///< restores compare digests
-  bool digests = false;                   ///< publications have digests
+  Duration deadline{};                     ///< of each restore
+  Duration grace{};                        ///< see RestoreOptions::discovery_grace
+  Duration notice{};                       ///< see RestoreOptions
+  Replicas replicas = Replicas::spread;    ///< of restores
+  ByteCount ingress_bytes_per_second = 0;  ///< of each restore; 0: no limit
+  std::optional<RestoreMethod> method{};   ///< the only one of the restores
+  bool verified = false;                   ///< restores compare digests
+  bool digests = false;                    ///< publications have digests
   bool again = false;  ///< restores are of one catalog, so that later ones use results of earlier ones
   StepRule step_rule = StepRule::agreed;  ///< of restores
   bool resumes = false;                   ///< a restore that fails is resumed, once

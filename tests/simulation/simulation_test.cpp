@@ -77,10 +77,10 @@ BOOST_AUTO_TEST_CASE(a_member_may_crash_after_any_event) {
       const std::uint64_t end = whole.events_of[static_cast<std::size_t>(member)];
       for (std::uint64_t after = 1 + seed % apart; after < end; after += apart) {
         const bool silent = after % 2 == 0;
-        const RunOptions options{.crash = Crash{member, after, silent}};
+        const RunOptions options{.fails_over = true, .crash = Crash{member, after, silent}};
         for (const std::string& failure : run(schedule, options).failures) {
-          BOOST_ERROR("tests/simulation/run --seeds " << seed << ":" << seed + 1 << " --crash " << member << "@"
-                                                      << after << (silent ? "!" : "") << ": " << failure);
+          BOOST_ERROR("tests/simulation/run --seeds " << seed << ":" << seed + 1 << " --failover --crash " << member
+                                                      << "@" << after << (silent ? "!" : "") << ": " << failure);
         }
       }
     }
@@ -110,6 +110,8 @@ BOOST_AUTO_TEST_CASE(restores_end_in_many_ways) {
                                   " reset",
                                   ": hole",
                                   "part of a round",
+                                  "from the first replicas",
+                                  " bytes/s",
                                   " exchanged",
                                   "gathered 0",
                                   "took inventory"};
