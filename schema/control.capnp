@@ -387,6 +387,7 @@ struct KeepDone {
   manifest @2 :Data;
   values @3 :Data;
   tensors @4 :List(Tensor);  # in the order of the manifest
+  digests @5 :List(UInt64);  # low, high of each block of each tensor; none: it was published without
 
   struct Tensor {
     offsetBytes @0 :UInt64;

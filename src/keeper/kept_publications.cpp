@@ -89,6 +89,7 @@ void KeptPublications::publish(const wire::KeepJob& job, const std::vector<const
                        .manifest = one->manifest,
                        .values = one->values,
                        .tensors = one->tensors,
+                       .digests = one->digests,
                        .memory = one->memory}});
   }
   // An older step is complete only when a newer one that can be is: all that restore take the same.

@@ -213,6 +213,7 @@ const Snapshot& KeptStates::done(std::uint64_t trainer, wire::KeepDone content) 
   one.manifest = std::move(content.manifest);
   one.values = std::move(content.values);
   one.tensors = std::move(content.tensors);
+  one.digests = std::move(content.digests);
   one.complete = true;
   // The same state, published again.
   drop_if([&](const Snapshot& other) {

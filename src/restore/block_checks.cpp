@@ -39,8 +39,13 @@ struct Loaded {
 
 }  // namespace
 
-BlockChecks::BlockChecks(Services& services, Sources sources, Callbacks::Failed failed, std::function<void()> quieter)
-    : services_(services), sources_(sources), callbacks_(std::move(failed)), quieter_(std::move(quieter)) {
+BlockChecks::BlockChecks(Services& services, Sources sources, Callbacks::Failed failed, std::function<void()> quieter,
+                         std::shared_ptr<BlockDigests> wanted)
+    : services_(services),
+      sources_(sources),
+      callbacks_(std::move(failed)),
+      quieter_(std::move(quieter)),
+      wanted_(std::move(wanted)) {
 }
 
 void BlockChecks::stop() {
@@ -51,12 +56,13 @@ void BlockChecks::stop() {
 void BlockChecks::start(std::span<const move::Transfer> transfers) {
   for (const move::Transfer& transfer : transfers) {
     const Binding& binding = sources_[transfer.peer]->binding();
-    if (!loads(transfer) || !has_digests(binding)) continue;
+    if ((!loads(transfer) && !wanted_) || !has_digests(binding)) continue;
     auto& tensors = known_[transfer.peer].tensors;
     if (tensors.contains(transfer.held_tensor)) continue;
     if (binding.is_own()) {
       const PublishedDigests::Tensor& own = binding.own->digests->tensors.at(transfer.held_tensor);
       tensors[transfer.held_tensor] = {own.blocks, own.digests};
+      note_wanted(transfer.held_tensor, tensors[transfer.held_tensor]);
     } else {
       tensors[transfer.held_tensor].blocks = blocks_of(binding, transfer.held_tensor);
     }
@@ -64,6 +70,10 @@ void BlockChecks::start(std::span<const move::Transfer> transfers) {
   for (const auto& [source, known] : known_) {
     if (!sources_[source]->binding().is_own()) ask(source);
   }
+}
+
+void BlockChecks::note_wanted(std::uint32_t tensor, const Tensor& known) {
+  if (wanted_ && known.digests.size() == known.blocks.size()) (*wanted_)[tensor] = known.digests;
 }
 
 // Requests of as many blocks as one answer holds.
@@ -81,6 +91,7 @@ void BlockChecks::ask(std::size_t source) {
           for (const auto& [tensor, first, count] : ranges) {
             auto& all = known.tensors.at(tensor).digests;
             for (std::uint32_t i = 0; i < count; ++i, ++next) all.push_back({next->low, next->high});
+            note_wanted(tensor, known.tensors.at(tensor));
           }
           --known.unanswered;
           check_if_ready();

@@ -15,6 +15,7 @@
 #include "restore/callbacks.hpp"
 #include "restore/services.hpp"
 #include "restore/source.hpp"
+#include "serve/published_digests.hpp"
 
 namespace shardwire::restore {
 
@@ -28,10 +29,12 @@ class BlockChecks {
   /// Called for each block that differs; it may throw.
   using Differ = std::function<void(const Source& source, const wire::RequestedBox& block)>;
 
-  /// Failures go to `failed`. `quieter` runs when it has become idle after stop(). Ownership: borrows services and sources.
-  BlockChecks(Services& services, Sources sources, Callbacks::Failed failed, std::function<void()> quieter);
+  /// Failures go to `failed`. `quieter` runs when it has become idle after stop(). `wanted`: is filled with the digests of all
+  /// tensors that are read, whatever the method; null: they are not wanted. Ownership: borrows services and sources.
+  BlockChecks(Services& services, Sources sources, Callbacks::Failed failed, std::function<void()> quieter,
+              std::shared_ptr<BlockDigests> wanted);
 
-  /// Asks for the digests of all tensors that these transfers load.
+  /// Asks for the digests of all tensors that these transfers load, or that are wanted.
   void start(std::span<const move::Transfer> transfers);
   /// Memory of this source is checked: it publishes no digests, or they have come.
   [[nodiscard]] bool can_check(std::size_t source) const;
@@ -55,6 +58,7 @@ class BlockChecks {
     int unanswered = 0;
   };
   void ask(std::size_t source);
+  void note_wanted(std::uint32_t tensor, const Tensor& known);
   void check_if_ready();
   void check_now();
 
@@ -62,7 +66,8 @@ class BlockChecks {
   Sources sources_;
   Callbacks callbacks_;
   std::function<void()> quieter_;
-  std::map<std::size_t, Known> known_;  // by source, those that publish digests
+  std::shared_ptr<BlockDigests> wanted_;  // null: none. Owners: see Request
+  std::map<std::size_t, Known> known_;    // by source, those that publish digests
   std::span<const move::Transfer> transfers_;
   Differ differ_;
   std::function<void()> done_;                               // null: not asked, or begun

@@ -45,7 +45,7 @@ Movement::Movement(Services& services, Listener& listener, Owner& owner, const T
       digests_(wants_digests(target.options, sources, transfers)),
       blocks_(
           services, sources, [this](const std::exception_ptr& error) { owner_.on_failed(error); },
-          [this] { owner_.on_quieter(); }) {
+          [this] { owner_.on_quieter(); }, target.digests) {
   const RestoreOptions& options = target.options;
   if (!staging_ || staging_->budget_bytes() != options.staging_bytes) {
     staging_ = std::make_shared<move::StagingPool>(options.staging_bytes, move::slot_bytes_for(services.costs()));

@@ -60,6 +60,7 @@ Restore::Restore(Services& services, Owner& owner, Request request, Clock::Time 
               }),
       reconnect_(services.clock()) {
   target_.only = std::move(request.only);
+  target_.digests = std::move(request.digests);
   if (request.unfinished) {
     before_ = std::exchange(request.unfinished->report, {});
     values_ = std::move(request.unfinished->values);

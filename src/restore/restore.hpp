@@ -35,6 +35,9 @@ struct Request {
   std::optional<InExchange> exchange{};           ///< empty: there is none around it
   std::unique_ptr<Unfinished> unfinished{};       ///< to be resumed; null: a new restore
   std::optional<wire::PublicationRecord> only{};  ///< the only publication to read from; empty: all
+  /// Filled with the digests that `only` has published, of all tensors that are read from it. Null: not wanted. Owners: the
+  /// restore, and whoever asks for it.
+  std::shared_ptr<BlockDigests> digests{};
 };
 
 /// Leads one restore from a catalog to bytes in place:

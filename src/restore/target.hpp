@@ -11,6 +11,7 @@
 #include "restore/device_reach.hpp"
 #include "restore/planning.hpp"
 #include "restore/transfers.hpp"
+#include "serve/published_digests.hpp"
 
 namespace shardwire::restore {
 
@@ -54,6 +55,7 @@ struct Target {
   std::vector<wire::PublicationRecord> gone{};
   /// The only publication to read from; empty: all.
   std::optional<wire::PublicationRecord> only{};
+  std::shared_ptr<BlockDigests> digests{};  ///< see Request
   [[nodiscard]] bool is_excluded(const wire::PublicationRecord& record) const {
     const auto is_same = [&](const wire::PublicationRecord& one) {
       return one.member == record.member && one.epoch == record.epoch && one.generation == record.generation;

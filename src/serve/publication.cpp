@@ -172,27 +172,52 @@ void PublicationState::use_kept(const std::vector<wire::KeptTensor>& kept, std::
   }
 }
 
-void PublicationState::digest_blocks(const DigestAndWait& digest) {
-  PublishedDigests taken;
-  std::vector<memory::QueuedCopy> all;
+PublishedDigests PublicationState::undigested_blocks() {
+  PublishedDigests all;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
-    const ByteCount item_bytes = item_size(described.manifest->tensors.at(i).spec.dtype);
-    move::Blocks& blocks = taken.tensors.emplace_back().blocks;
-    blocks = move::Blocks(placed(i).all(), item_bytes);
-    for (std::size_t block = 0; block < blocks.size(); ++block) {
-      const Box& box = blocks[block];
-      all.push_back({memory::StridedCopy(box, blocks.held(block), memory::packed(box), item_bytes), tensors[i].data,
-                     nullptr, tensors[i].device()});
-    }
+    all.tensors.emplace_back().blocks =
+        move::Blocks(placed(i).all(), item_size(described.manifest->tensors.at(i).spec.dtype));
   }
-  const std::vector<memory::Digest128> all_digests = digest(std::move(all));
-  auto next = all_digests.begin();
-  for (PublishedDigests::Tensor& tensor : taken.tensors) {
+  return all;
+}
+
+void PublicationState::set_digests(PublishedDigests blocks, std::span<const memory::Digest128> taken) {
+  auto next = taken.begin();
+  for (PublishedDigests::Tensor& tensor : blocks.tensors) {
     const auto end = next + static_cast<std::ptrdiff_t>(tensor.blocks.size());
     tensor.digests.assign(next, end);
     next = end;
   }
-  digests = std::move(taken);
+  digests = std::move(blocks);
+}
+
+void PublicationState::digest_blocks(const DigestAndWait& digest) {
+  PublishedDigests all = undigested_blocks();
+  std::vector<memory::QueuedCopy> copies;
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    const move::Blocks& blocks = all.tensors[i].blocks;
+    const ByteCount item_bytes = item_size(described.manifest->tensors.at(i).spec.dtype);
+    for (std::size_t block = 0; block < blocks.size(); ++block) {
+      const Box& box = blocks[block];
+      copies.push_back({memory::StridedCopy(box, blocks.held(block), memory::packed(box), item_bytes), tensors[i].data,
+                        nullptr, tensors[i].device()});
+    }
+  }
+  set_digests(std::move(all), digest(std::move(copies)));
+}
+
+void PublicationState::use_digests(std::span<const wire::BoxDigest> taken) {
+  PublishedDigests all = undigested_blocks();
+  std::size_t blocks = 0;
+  for (const PublishedDigests::Tensor& tensor : all.tensors) blocks += tensor.blocks.size();
+  if (taken.size() != blocks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a snapshot has {} digests, and its tensors {} blocks", taken.size(), blocks));
+  }
+  std::vector<memory::Digest128> digests_of_all;
+  digests_of_all.reserve(blocks);
+  for (const wire::BoxDigest& one : taken) digests_of_all.push_back({one.low, one.high});
+  set_digests(std::move(all), digests_of_all);
 }
 
 void PublicationState::require_still_there(std::uint32_t tensor) const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -70,6 +71,9 @@ struct SHARDWIRE_LOCAL PublicationState {
   void use_kept(const std::vector<wire::KeptTensor>& kept, std::shared_ptr<RegisteredMemory> memory);
   /// Takes `digests`. Call it after one of these, and before serving.
   void digest_blocks(const DigestAndWait& digest);
+  /// The same with digests that were taken elsewhere, of all blocks of all tensors in this order.
+  /// Errors: throws Error{invalid_argument} if there are more or fewer.
+  void use_digests(std::span<const wire::BoxDigest> taken);
   /// Errors: throws Error{withdrawn} if the tensor's device memory was freed, even if the address was allocated again.
   void require_still_there(std::uint32_t tensor) const;
 
@@ -78,6 +82,8 @@ struct SHARDWIRE_LOCAL PublicationState {
   Interruption interruption;                ///< of waits for its readers
 
  private:
+  [[nodiscard]] PublishedDigests undigested_blocks();
+  void set_digests(PublishedDigests blocks, std::span<const memory::Digest128> taken);
   void point_at(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory);
   void adopt_host_memory(MemoryTable& memory);
   void adopt_allocations(MemoryTable& memory);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "memory/copy_queue.hpp"
@@ -13,6 +14,9 @@ namespace shardwire {
 
 /// Takes digests of the sources of these copies, in their order, and waits for them.
 using DigestAndWait = std::function<std::vector<memory::Digest128>(std::vector<memory::QueuedCopy> blocks)>;
+
+/// Digests of the blocks of some tensors, by tensor of the manifest.
+using BlockDigests = std::map<std::uint32_t, std::vector<memory::Digest128>>;
 
 /// Digests of the blocks of a publication, taken when it was published (PublishOptions::digest). Constant from then on.
 struct PublishedDigests {

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "geometry/by_value.hpp"
 #include "restore/copies_made.hpp"
 #include "runtime/await.hpp"
 #include "shardwire/error.hpp"
@@ -30,6 +31,21 @@ Duration limit_for(ByteCount bytes, ByteCount bytes_per_second) {
   const double seconds =
       static_cast<double>(bytes) / static_cast<double>(bytes_per_second > 0 ? bytes_per_second : low_bytes_per_second);
   return copy_limit + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(2 * std::min(seconds, 1e6)));
+}
+
+// Of all blocks of all tensors, in this order. None if not all of them are known.
+std::vector<wire::BoxDigest> digests_in_order(const BlockDigests& known, const Manifest& manifest, Rank rank) {
+  std::vector<wire::BoxDigest> all;
+  for (std::uint32_t i = 0; i < manifest.tensors.size(); ++i) {
+    const auto& [spec, layout] = manifest.tensors[i];
+    if (travels_by_value(spec)) continue;
+    const std::size_t blocks = move::Blocks(layout.boxes_of(spec.shape, rank), item_size(spec.dtype)).size();
+    const auto found = known.find(i);
+    if ((found == known.end() ? 0 : found->second.size()) != blocks) return {};
+    if (blocks == 0) continue;
+    for (const memory::Digest128& one : found->second) all.push_back({one.low, one.high});
+  }
+  return all;
 }
 
 }  // namespace
@@ -247,32 +263,41 @@ void BuddyCopies::make(const detail::PublicationState& of, const restore::BuddyT
                    .copied = true,
                    .is_copy = true});
   const auto memory = keeping.allocate(places->second.bytes);
-  restore_into(of, copy, places->second, memory->memory().address);
+  const BlockDigests known = restore_into(of, copy, places->second, memory->memory().address);
+  std::vector<wire::BoxDigest> digests = digests_in_order(known, *copy.manifest, Rank{rank});
+  if (digests.empty() && !known.empty()) {
+    warn(fmt::format("{} digests {}", of.name, rank),
+         fmt::format(
+             "the copy of source rank {} of '{}', step {}, has no digests: its publisher did not send all of them",
+             rank, of.name, of.step));
+  }
   keeping.done({.manifest = wire::encode_manifest(*copy.manifest),
                 .values = wire::encode_values(*copy.values),
-                .tensors = places->second.tensors});
+                .tensors = places->second.tensors,
+                .digests = std::move(digests)});
   const std::uint64_t buffer = keeping.buffer();
   const KeptCopies::Copy made{keeping.connection(), copy.record.member};
   keeping.settle();
   host_.running()->call([&] { host_.copied(buffer, made); });
 }
 
-void BuddyCopies::restore_into(const detail::PublicationState& of, const restore::BuddyTask::Copy& copy,
-                               const CopiedRank& places, std::byte* to) {
+BlockDigests BuddyCopies::restore_into(const detail::PublicationState& of, const restore::BuddyTask::Copy& copy,
+                                       const CopiedRank& places, std::byte* to) {
   const Place place{copy.record.manifest, copy.record.layout_rank, to};
   auto known = catalogs_.find(place);
   if (known == catalogs_.end()) {
     if (catalogs_.size() >= max_catalogs) catalogs_.clear();
     known = catalogs_.emplace(place, catalog_of_copy(*copy.manifest, Rank{copy.record.layout_rank}, places, to)).first;
   }
-  if (known->second.entries().empty()) return;
+  if (known->second.entries().empty()) return {};
   RestoreOptions options;
   options.name = of.name;
   options.step = of.step;
   options.timeout = limit_for(places.bytes, of.buddy_bytes_per_second);
   options.ingress_bytes_per_second = of.buddy_bytes_per_second;
   options.discovery_grace = Duration::zero();
-  const auto state = host_.restore(known->second, options, interruption_, copy.record);
+  const auto digests = std::make_shared<BlockDigests>();
+  const auto state = host_.restore(known->second, options, interruption_, copy.record, digests);
   detail::RestoreState& restore = *state;
   try {
     restore.completion().wait();
@@ -281,6 +306,7 @@ void BuddyCopies::restore_into(const detail::PublicationState& of, const restore
     restore.completion().wait_for_end();  // until then it writes
     throw;
   }
+  return *digests;
 }
 
 }  // namespace shardwire

@@ -44,10 +44,10 @@ class BuddyCopies {
     std::function<void(const Publication&, Duration timeout)> withdraw;  ///< on the loop
     /// Says to the others that this member is done with its copies of a step.
     std::function<void(const detail::PublicationState& of)> say_copied;
-    /// A restore from `only`, of which no later one is to know.
-    std::function<std::shared_ptr<detail::RestoreState>(const Catalog& wanted, RestoreOptions options,
-                                                        const Interruption& interruption,
-                                                        const wire::PublicationRecord& only)>
+    /// A restore from `only`, of which no later one is to know. `digests`: see restore::Request.
+    std::function<std::shared_ptr<detail::RestoreState>(
+        const Catalog& wanted, RestoreOptions options, const Interruption& interruption,
+        const wire::PublicationRecord& only, std::shared_ptr<BlockDigests> digests)>
         restore;
     std::function<void(std::uint64_t buffer, const KeptCopies::Copy&)> copied;  ///< on the loop
     std::function<void(LogLevel, const std::string&)> log;                      ///< on the loop
@@ -91,8 +91,9 @@ class BuddyCopies {
   std::vector<int> make_all(const detail::PublicationState& of);
   void wait_for_others(const detail::PublicationState& of, const std::vector<int>& holders);
   void make(const detail::PublicationState& of, const restore::BuddyTask::Copy& copy);
-  void restore_into(const detail::PublicationState& of, const restore::BuddyTask::Copy& copy, const CopiedRank& places,
-                    std::byte* to);
+  /// Returns the digests that the publisher has of the blocks.
+  BlockDigests restore_into(const detail::PublicationState& of, const restore::BuddyTask::Copy& copy,
+                            const CopiedRank& places, std::byte* to);
   void say(LogLevel level, const std::string& text);
   /// Repeated warnings on one topic are logged ever more rarely.
   void warn(const std::string& topic, const std::string& text);

@@ -9,6 +9,7 @@
 #include "memory/shared_memory.hpp"
 #include "runtime/await.hpp"
 #include "shardwire/error.hpp"
+#include "wire/limits.hpp"
 
 namespace shardwire {
 
@@ -17,6 +18,20 @@ namespace {
 // Buffers are numbered within one connection.
 bool is_there(KeeperHost& host, std::uint64_t connection) {
   return host.keeper().connected() && host.keeper().connections() == connection;
+}
+
+std::vector<wire::BoxDigest> kept_digests(const PublishedDigests& digests) {
+  std::vector<wire::BoxDigest> all;
+  for (const PublishedDigests::Tensor& tensor : digests.tensors) {
+    for (const memory::Digest128& one : tensor.digests) all.push_back({one.low, one.high});
+  }
+  if (all.size() > wire::max_kept_digests) {
+    throw Error(
+        ErrorCode::out_of_resources,
+        fmt::format("a keeper takes digests of {} blocks of a publication, which has {}: publish it without digests",
+                    wire::max_kept_digests, all.size()));
+  }
+  return all;
 }
 
 }  // namespace
@@ -149,6 +164,7 @@ wire::KeepDone kept_content(const detail::PublicationState& publication) {
     content.tensors.push_back(
         {there ? static_cast<std::uint64_t>(tensor.data - begin) : 0, tensor.bytes, tensor.strides});
   }
+  if (publication.digests) content.digests = kept_digests(*publication.digests);
   return content;
 }
 

@@ -399,6 +399,7 @@ std::shared_ptr<PublicationState> SessionState::publish_kept(const KeptSnapshot&
   publication->generation = next_generation_++;
   publication->described = described(kept.manifest, kept.values);
   publication->use_kept(kept.tensors, memory->adopt_shared(kept.memory));
+  if (!kept.digests.empty()) publication->use_digests(kept.digests);
   publication->session = weak_from_this();
   publication->interruption = interruption_;
   list(publication);
@@ -637,8 +638,8 @@ BuddyCopies& SessionState::buddies() {
         .say_copied = [this](const PublicationState& of) { say_copied(of); },
         .restore =
             [this](const Catalog& wanted, RestoreOptions options, const Interruption& interruption,
-                   const wire::PublicationRecord& only) {
-              return restore(wanted, std::move(options), interruption, std::nullopt, only);
+                   const wire::PublicationRecord& only, std::shared_ptr<BlockDigests> digests) {
+              return restore(wanted, std::move(options), interruption, std::nullopt, only, std::move(digests));
             },
         .copied =
             [this](std::uint64_t buffer, const KeptCopies::Copy& copy) {
@@ -705,7 +706,8 @@ void SessionState::refuse_aliasing(const Catalog& wanted) {
 std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, RestoreOptions options,
                                                     const Interruption& interruption,
                                                     std::optional<restore::InExchange> exchange,
-                                                    std::optional<wire::PublicationRecord> only) {
+                                                    std::optional<wire::PublicationRecord> only,
+                                                    std::shared_ptr<BlockDigests> digests) {
   const auto loop = running();
   const auto began = loop->now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
@@ -767,6 +769,7 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
   }
   restore::Request request{wanted, std::move(places), std::move(options), method, std::move(exchange)};
   request.only = std::move(only);
+  request.digests = std::move(digests);
   post(*loop, state, std::move(request), began, join_seconds);
   return state;
 }

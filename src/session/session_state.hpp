@@ -77,6 +77,7 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
     Bytes manifest;  ///< encoded, as the next
     Bytes values;
     std::vector<wire::KeptTensor> tensors;
+    std::vector<wire::BoxDigest> digests;  ///< see wire::KeepDone
     std::shared_ptr<memory::SharedMemory> memory;
   };
   /// Publishes it, and returns once member 0 has told all that restore from its name.
@@ -136,10 +137,11 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   void copy_and_wait(std::vector<memory::QueuedCopy> copies);
   std::vector<memory::Digest128> digest_and_wait(std::vector<memory::QueuedCopy> blocks);
   /// `exchange`: has checked aliasing; empty: there is none around the restore. `only`: the publication to read from, for
-  /// a copy of it that is not the caller's; empty: all.
+  /// a copy of it that is not the caller's; empty: all. `digests`: see restore::Request.
   std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, const Interruption& interruption,
                                         std::optional<restore::InExchange> exchange,
-                                        std::optional<wire::PublicationRecord> only = std::nullopt);
+                                        std::optional<wire::PublicationRecord> only = std::nullopt,
+                                        std::shared_ptr<BlockDigests> digests = nullptr);
   void resume(const std::shared_ptr<RestoreState>& state, restore::Request request);
   void post(Loop& loop, const std::shared_ptr<RestoreState>& state, restore::Request request, Clock::time_point began,
             double join_seconds);

@@ -54,6 +54,10 @@ KeepDone read_keep_done(schema::KeepDone::Reader from, Input& in) {
     in.at("KeepDone.tensors", done.tensors.size());
     done.tensors.push_back({tensor.getOffsetBytes(), tensor.getSizeBytes(), in.shape(tensor.getStrides())});
   }
+  const auto words = in.at("KeepDone.digests").numbers(from.getDigests(), 2 * max_kept_digests);
+  if (words.size() % 2 != 0) in.reject("has an odd number of words");
+  done.digests.reserve(words.size() / 2);
+  for (unsigned i = 0; i < words.size(); i += 2) done.digests.push_back({words[i], words[i + 1]});
   return done;
 }
 
@@ -120,6 +124,12 @@ void write(Builder out, const KeepDone& done) {
     if (tensor.strides.empty()) continue;
     auto strides = tensors[i].initStrides(static_cast<unsigned>(tensor.strides.size()));
     for (unsigned dim = 0; dim < strides.size(); ++dim) strides.set(dim, tensor.strides[dim]);
+  }
+  if (done.digests.empty()) return;
+  auto words = to.initDigests(static_cast<unsigned>(2 * done.digests.size()));
+  for (unsigned i = 0; i < done.digests.size(); ++i) {
+    words.set(2 * i, done.digests[i].low);
+    words.set(2 * i + 1, done.digests[i].high);
   }
 }
 

@@ -473,6 +473,8 @@ struct KeepDone {
   Bytes manifest{};                   ///< encoded
   Bytes values{};                     ///< encoded
   std::vector<KeptTensor> tensors{};  ///< in the order of the manifest
+  /// Of all blocks of all tensors, in this order (move/blocks.hpp), as they were published; empty: without digests.
+  std::vector<BoxDigest> digests{};
   bool operator==(const KeepDone&) const = default;
 };
 /// The snapshot will not be written, or does not count.

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "keeper/kept_job.hpp"
@@ -32,7 +33,7 @@ struct TwoHosts {
   explicit TwoHosts(const std::string& test, ByteCount budget = 64u << 20, ByteCount budget_of_second = 64u << 20)
       : options(named(test)) {
     for (const int host : {0, 1}) {
-      keepers[host] = start(keeper_of(host), host == 0 ? budget : budget_of_second);
+      keepers[host] = start(keeper_of(host), host == 0 ? budget : budget_of_second, memory[host].allocate());
     }
     begin(4, [](int rank) { return rank / 2; });
   }
@@ -64,7 +65,9 @@ struct TwoHosts {
       const auto at = static_cast<std::size_t>(rank);
       states[at].set(step);
       publications[at] = Publication();
-      publications[at] = sessions[at]->publish(states[at].catalog, copied(step));
+      PublishOptions of_step = copied(step);
+      of_step.digest = digest;
+      publications[at] = sessions[at]->publish(states[at].catalog, of_step);
     });
   }
   /// All members have copied this step, or failed to.
@@ -74,11 +77,14 @@ struct TwoHosts {
     }
   }
   void lose_second_host() {
+    lose_trainers_of_second_host();
+    keepers[1].reset();
+  }
+  void lose_trainers_of_second_host() {
     for (const std::size_t rank : {std::size_t{2}, std::size_t{3}}) {
       publications[rank] = Publication();
       sessions[rank].reset();
     }
-    keepers[1].reset();
   }
   KeeperOptions keeper_of(int host) {
     KeeperOptions of_host = options;
@@ -96,6 +102,8 @@ struct TwoHosts {
   std::mutex mutex;
   std::vector<std::string> warnings;  // guarded by mutex
   KeeperOptions options;
+  bool digest = false;
+  TakenMemory memory[2];
   std::unique_ptr<shardwire::keeper::Keeper> keepers[2];
   std::vector<State> states;
   std::vector<std::optional<Session>> sessions;
@@ -126,6 +134,40 @@ BOOST_AUTO_TEST_CASE(a_host_that_is_lost_is_read_from_its_buddies_in_the_next_se
   job.lose_second_host();
   job.begin(1, [](int) { return 0; });
   BOOST_TEST(restored(*job.sessions[0], 0, 1) >= 2);  // before step 3 all had copied step 2
+}
+
+BOOST_AUTO_TEST_CASE(a_byte_that_changes_in_a_copy_is_found_by_the_digests_of_its_publisher) {
+  const Deadline deadline(240s);
+  TwoHosts job("rotten");
+  job.digest = true;
+  job.publish(1);
+  job.wait_for_copies(1);
+  job.lose_second_host();
+  State lower(1, 2);  // what ranks 2 and 3 held, of which the first host has the copies
+  Restore sound = job.sessions[0]->restore(lower.catalog, newest());
+  sound.wait();
+  BOOST_TEST(lower.wrong(1) == 0U);
+  job.memory[0].rot();
+  const Error error = failure_of([&] { job.sessions[0]->restore(lower.catalog, newest()).wait(); });
+  BOOST_TEST((error.code() == ErrorCode::corrupt), error.what());
+  BOOST_REQUIRE(!error.ranks().empty());
+  for (const Rank rank : error.ranks()) BOOST_TEST((rank == Rank{2} || rank == Rank{3}));
+}
+
+BOOST_AUTO_TEST_CASE(a_byte_that_changes_in_a_keeper_costs_nothing_where_a_copy_is_sound) {
+  const Deadline deadline(240s);
+  TwoHosts job("sound");
+  job.digest = true;
+  job.publish(1);
+  job.wait_for_copies(1);
+  job.lose_trainers_of_second_host();
+  // Two trainers, their snapshots of ranks 2 and 3, and the copies.
+  while (job.sessions[0]->inventory("state", 1, patience).publishers.size() < 6) std::this_thread::yield();
+  job.memory[1].rot();
+  State lower(1, 2);
+  Restore restore = job.sessions[0]->restore(lower.catalog, newest());
+  restore.wait();
+  BOOST_TEST(lower.wrong(1) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_publication_that_is_retired_stays_until_it_is_copied) {

@@ -184,6 +184,33 @@ BOOST_AUTO_TEST_CASE(a_restore_that_loses_its_only_holder_goes_on_with_the_keepe
   BOOST_TEST((restore.report().lost[0].rank == Rank{1}));
 }
 
+BOOST_AUTO_TEST_CASE(a_byte_that_changes_in_a_keeper_is_found_by_the_digests_of_the_trainer) {
+  const Deadline deadline(240s);
+  const KeeperOptions options = named("rotten");
+  TakenMemory memory;
+  const auto keeper = start(options, 64u << 20, memory.allocate());
+  {
+    Session session = Session::join(member(0, 1, free_port()), with(options));
+    State state(0, 1);
+    state.set(1);
+    PublishOptions digested = kept(1);
+    digested.digest = true;
+    const Publication publication = session.publish(state.catalog, digested);
+  }
+  Session session = Session::join(member(0, 1, free_port()), with(options));
+  BOOST_TEST(restored(session, 0, 1) == 1);
+  memory.rot();
+  State state(0, 1);
+  Restore restore = session.restore(state.catalog, newest());
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::corrupt), error.what());
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
+  BOOST_TEST(says(error, "w:exp_avg"), error.what());
+  BOOST_REQUIRE(!error.gaps().empty());
+  BOOST_TEST(error.gaps().front().fqn == "w");
+  BOOST_TEST(!restore.report().corrupt.empty());
+}
+
 BOOST_AUTO_TEST_CASE(a_keeper_without_room_refuses_and_nothing_is_published) {
   const Deadline deadline(120s);
   const KeeperOptions options = named("full");

@@ -5,13 +5,16 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "keeper/keeper.hpp"
+#include "memory/shared_memory.hpp"
 #include "support/job.hpp"
 
 // Keepers in this process, and members of jobs that use them.
@@ -36,6 +39,31 @@ inline std::unique_ptr<shardwire::keeper::Keeper> start(const KeeperOptions& opt
   made.log = [](LogLevel, std::string_view) {};
   return std::make_unique<shardwire::keeper::Keeper>(std::move(made));
 }
+
+/// Memory that a keeper takes.
+class TakenMemory {
+ public:
+  Allocate allocate() {
+    return [this](ByteCount bytes, int) {
+      const auto memory = std::make_shared<memory::SharedMemory>(bytes, memory::SharedMemory::Pages::at_once);
+      const std::lock_guard lock(mutex_);
+      all_.push_back(memory);
+      return memory;
+    };
+  }
+  /// Flips a bit of the tensor `w` in each snapshot of a State.
+  void rot() {
+    constexpr std::size_t in_w = 500;  // wherever `b` lies, which has 120 bytes at most
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : all_) {
+      if (const auto memory = one.lock()) memory->address()[in_w] ^= std::byte{1};
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<memory::SharedMemory>> all_;  // guarded by mutex_
+};
 
 inline SessionOptions with(const KeeperOptions& keeper, std::vector<std::string>* warnings = nullptr) {
   SessionOptions options = quick();

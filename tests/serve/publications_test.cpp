@@ -4,9 +4,13 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "shardwire/error.hpp"
 
@@ -60,6 +64,31 @@ BOOST_AUTO_TEST_CASE(an_update_ends_the_old_generation_and_its_word) {
   BOOST_TEST(!old->word.has_value());
   BOOST_TEST(fresh->word.has_value());
   BOOST_CHECK_EXCEPTION(bench.all.replace(*old, published(9)), Error, is_refused);
+}
+
+BOOST_AUTO_TEST_CASE(digests_that_were_taken_elsewhere_are_those_of_the_blocks_or_refused) {
+  const Published kept = published(7);
+  Manifest manifest;
+  manifest.ranks = 1;
+  for (const char* const fqn : {"a", "b"}) {
+    manifest.tensors.push_back({{{fqn, "m"}, DType::f32, {3 << 18}}, Layout::replicated()});  // three blocks
+  }
+  kept->described.manifest = std::make_shared<const Manifest>(std::move(manifest));
+  kept->tensors.resize(2);
+  std::vector<wire::BoxDigest> taken;
+  for (std::uint64_t i = 0; i < 7; ++i) taken.push_back({i, 10 * i});
+  for (const std::size_t count : {0U, 5U, 7U}) {
+    BOOST_CHECK_EXCEPTION(kept->use_digests(std::span(taken).first(count)), Error, is_refused);
+    BOOST_TEST(!kept->digests.has_value());
+  }
+  kept->use_digests(std::span(taken).first(6));
+  BOOST_REQUIRE(kept->digests.has_value());
+  BOOST_REQUIRE(kept->digests->tensors.size() == 2U);
+  for (std::size_t i = 0; i < 6; ++i) {
+    const PublishedDigests::Tensor& tensor = kept->digests->tensors[i / 3];
+    BOOST_REQUIRE(tensor.digests.size() == 3U);
+    BOOST_TEST((tensor.digests[i % 3] == memory::Digest128{i, 10 * i}));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(what_is_withdrawn_leaves_its_successor_alone) {

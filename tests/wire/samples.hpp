@@ -203,7 +203,11 @@ class Maker {
                                      [&] {
                                        const auto stride = static_cast<Extent>(below(1u << 30));
                                        return KeptTensor{word(), word(), Extents::filled(below(max_dims + 1), stride)};
-                                     })},
+                                     }),
+                 several<BoxDigest>(9,
+                                    [&] {
+                                      return BoxDigest{word(), word()};
+                                    })},
         KeepQuit{word(), below(2) == 0},
         Kept{word()},
         KeepStatusRequest{word()},
