@@ -109,6 +109,8 @@ SSL_CTX* make_context(const SSL_METHOD* method) {
   check(SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1, "TLS 1.3");
   check(SSL_CTX_set_ciphersuites(context, suites) == 1, suites);
   check(SSL_CTX_set_num_tickets(context, 0) == 1, "SSL_CTX_set_num_tickets");
+  // The system's openssl.cnf may allow it: then a key that leaks later would open what was recorded.
+  SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(context,
                    SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);

@@ -4,6 +4,7 @@
 
 #include "control/tls_config.hpp"
 #if SHARDWIRE_HAVE_TLS
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
@@ -14,6 +15,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -251,7 +253,113 @@ class Impostor {
   BIO* out_ = nullptr;
 };
 
+/// A client of TLS 1.3 that does without an exchange of keys, if the server lets it.
+class Client {
+ public:
+  using Key = std::array<unsigned char, 32>;
+
+  Client(const Key& psk, const char* groups) : psk_(psk), context_(SSL_CTX_new(TLS_client_method())) {
+    SSL_CTX_set_min_proto_version(context_.get(), TLS1_3_VERSION);
+    SSL_CTX_set_options(context_.get(), SSL_OP_ALLOW_NO_DHE_KEX);
+    BOOST_REQUIRE(SSL_CTX_set_ciphersuites(context_.get(), "TLS_AES_128_GCM_SHA256") == 1);
+    BOOST_REQUIRE(SSL_CTX_set1_groups_list(context_.get(), groups) == 1);
+    ssl_.reset(SSL_new(context_.get()));
+    in_ = BIO_new(BIO_s_mem());
+    out_ = BIO_new(BIO_s_mem());
+    SSL_set_bio(ssl_.get(), in_, out_);
+    SSL_set_app_data(ssl_.get(), this);
+    SSL_set_psk_use_session_callback(ssl_.get(), offer_key);
+    SSL_set_connect_state(ssl_.get());
+  }
+
+  /// Whether the two have agreed on keys. `decrypted`: see support::Encryption::receive().
+  bool connects_to(support::Encryption& acceptor, Bytes& decrypted) {
+    for (int flights = 0; flights < 4; ++flights) {
+      ERR_clear_error();  // of other ends
+      const int result = SSL_do_handshake(ssl_.get());
+      if (result != 1 && SSL_get_error(ssl_.get(), result) != SSL_ERROR_WANT_READ) return false;
+      if (!carry(acceptor, decrypted)) return false;
+      if (result == 1) return true;
+    }
+    return false;
+  }
+  bool say(const Bytes& words, support::Encryption& acceptor, Bytes& decrypted) {
+    return SSL_write(ssl_.get(), words.data(), static_cast<int>(words.size())) == static_cast<int>(words.size()) &&
+           carry(acceptor, decrypted);
+  }
+  [[nodiscard]] bool has_exchanged_keys() const {
+    EVP_PKEY* of_server = nullptr;
+    const bool has = SSL_get_peer_tmp_key(ssl_.get(), &of_server) == 1;
+    EVP_PKEY_free(of_server);
+    return has;
+  }
+
+ private:
+  static int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** identity, std::size_t* length,
+                       SSL_SESSION** session) {
+    static constexpr std::string_view name = "shardwire job";
+    static constexpr unsigned char suite[] = {0x13, 0x01};
+    const Key& psk = static_cast<Client*>(SSL_get_app_data(ssl))->psk_;
+    *session = SSL_SESSION_new();
+    SSL_SESSION_set1_master_key(*session, psk.data(), psk.size());
+    SSL_SESSION_set_cipher(*session, SSL_CIPHER_find(ssl, suite));
+    SSL_SESSION_set_protocol_version(*session, TLS1_3_VERSION);
+    *identity = reinterpret_cast<const unsigned char*>(name.data());
+    *length = name.size();
+    return 1;
+  }
+  bool carry(support::Encryption& acceptor, Bytes& decrypted) {
+    Bytes bytes(BIO_ctrl_pending(out_));
+    if (!bytes.empty()) BIO_read(out_, bytes.data(), static_cast<int>(bytes.size()));
+    try {
+      acceptor.receive(bytes, decrypted);
+    } catch (const Error&) {
+      return false;
+    }
+    acceptor.output(bytes);
+    if (!bytes.empty()) BIO_write(in_, bytes.data(), static_cast<int>(bytes.size()));
+    return true;
+  }
+
+  Key psk_;
+  std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>> context_;
+  std::unique_ptr<SSL, Freed<SSL_free>> ssl_;
+  BIO* in_ = nullptr;  // owner: ssl_
+  BIO* out_ = nullptr;
+};
+
+// HKDF-SHA256 (RFC 5869) of `key` without salt, with the info "shardwire tls 1.3 external psk", computed by Python's hmac.
+constexpr Client::Key psk_of_key{0xf8, 0x7b, 0x8d, 0x18, 0x12, 0xe4, 0x1c, 0xfc, 0xfa, 0x99, 0xa8,
+                                 0x97, 0xd5, 0x32, 0x08, 0xcf, 0x34, 0x5f, 0xaa, 0xad, 0x5d, 0x58,
+                                 0x11, 0xa4, 0xf9, 0xd8, 0x99, 0x10, 0xb6, 0x3d, 0xe6, 0xa9};
+
 }  // namespace
+
+BOOST_AUTO_TEST_CASE(the_key_of_tls_is_derived_from_the_job_key_as_documented,
+                     *boost::unit_test::precondition(test::encryption_is_built)) {
+  const auto acceptor = module_here()->begin(TlsModule::Side::acceptor, key, tls_records_per_key);
+  Client client(psk_of_key, "P-256");
+  Bytes decrypted;
+  BOOST_REQUIRE(client.connects_to(*acceptor, decrypted));
+  BOOST_TEST(client.say(bytes_of("hello"), *acceptor, decrypted));
+  BOOST_TEST((decrypted == bytes_of("hello")));
+
+  Client::Key other = psk_of_key;
+  other.back() ^= 1;
+  const auto next = module_here()->begin(TlsModule::Side::acceptor, key, tls_records_per_key);
+  Client stranger(other, "P-256");
+  BOOST_TEST(!stranger.connects_to(*next, decrypted));
+}
+
+// Also run with an openssl.cnf that allows connections without an exchange, and leaves the acceptor no group of this client.
+BOOST_AUTO_TEST_CASE(no_connection_goes_without_an_exchange_of_keys,
+                     *boost::unit_test::precondition(test::encryption_is_built)) {
+  const auto acceptor = module_here()->begin(TlsModule::Side::acceptor, key, tls_records_per_key);
+  Client client(psk_of_key, "X448");
+  Bytes decrypted;
+  const bool connected = client.connects_to(*acceptor, decrypted);
+  BOOST_TEST((!connected || client.has_exchanged_keys()));
+}
 
 BOOST_AUTO_TEST_CASE(a_certificate_in_place_of_the_key_is_refused,
                      *boost::unit_test::precondition(test::encryption_is_built)) {
