@@ -71,6 +71,16 @@ void check_bootstrap(const Bootstrap& bootstrap) {
   }
 }
 
+// Those that carry bytes to other processes as they are, for people.
+std::string plain_transports(const Fabrics& fabrics) {
+  std::string names;
+  for (std::size_t i = 0; i < fabrics.size(); ++i) {
+    if (fabrics.row(i).reach == Reach::process || fabrics[i].sockets().encrypt) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", fabrics[i].name());
+  }
+  return names;
+}
+
 Error still_read(const std::string& name, const char* what, const std::vector<int>& readers) {
   return {ErrorCode::timed_out,
           fmt::format("'{}' was {} while members {} still read it; their leases are revoked", name, what,
@@ -184,6 +194,13 @@ void SessionState::make_core(const Surroundings& surroundings, Settings settings
     core_ = std::make_unique<Core>(*loop_, std::move(setup));
     for (const std::string& why : left_out) core_->log(LogLevel::warning, why);
     core_->log_warnings();
+    if (const std::string plain = plain_transports(*fabrics); encrypt_payload_ && !plain.empty()) {
+      core_->log(LogLevel::warning,
+                 fmt::format(
+                     "SessionOptions::encrypt_payload covers tcp alone, and bytes of tensors that move over {} are not "
+                     "encrypted: SHARDWIRE_TRANSPORT names the transports that may be used",
+                     plain));
+    }
     const std::string unknown = support::unknown_variables_warning();
     if (!unknown.empty()) core_->log(LogLevel::warning, unknown);
   });

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -179,6 +180,28 @@ BOOST_AUTO_TEST_CASE(a_variable_asks_for_it_too_and_is_not_misread) {
   };
   BOOST_TEST(code_with("1").find("job key") != std::string::npos);
   BOOST_TEST(code_with("yes").find("SHARDWIRE_ENCRYPT_PAYLOAD=yes") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(transports_that_do_not_encrypt_are_warned_of,
+                     *boost::unit_test::precondition(test::encryption_is_built)) {
+  const auto warnings_over = [](const std::string& transports, bool asks) {
+    auto warnings = std::make_shared<std::string>();
+    SessionOptions options = quick();
+    options.transport = transports;
+    options.encrypt_payload = asks;
+    options.log = [warnings](LogLevel level, std::string_view text) {
+      if (level == LogLevel::warning) *warnings += text;
+    };
+    Bootstrap alone = member(0, 1, free_port());
+    alone.job_key = Bytes(32, std::byte{7});
+    Session::join(alone, options);  // and ends
+    return *warnings;
+  };
+  const std::string both = warnings_over("shm,tcp", true);
+  BOOST_TEST(both.find("bytes of tensors that move over shm are not encrypted") != std::string::npos, both);
+  for (const std::string& none : {warnings_over("tcp", true), warnings_over("shm,tcp", false)}) {
+    BOOST_TEST(none.find("encrypt") == std::string::npos, none);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(it_needs_a_key) {
