@@ -21,7 +21,6 @@ namespace shardwire {
 
 namespace {
 
-constexpr std::size_t min_key_bytes = 16;
 constexpr std::size_t max_key_bytes = 4096;
 
 [[noreturn]] void refuse(const std::string& named_by, const std::string& path, std::string_view why) {

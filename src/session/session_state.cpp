@@ -10,6 +10,7 @@
 #include "catalog/memory_check.hpp"
 #include "catalog/tensor_places.hpp"
 #include "control/bootstrap.hpp"
+#include "control/key_file.hpp"
 #include "control/stored_rendezvous.hpp"
 #include "exchange/aliasing.hpp"
 #include "move/tuning.hpp"
@@ -68,6 +69,13 @@ void check_bootstrap(const Bootstrap& bootstrap) {
   if (bootstrap.run_id.size() > wire::max_name_bytes || bootstrap.run_id.find('\0') != std::string::npos) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a run id has at most {} characters, and no NUL among them", wire::max_name_bytes));
+  }
+  if (!bootstrap.job_key.empty() && bootstrap.job_key.size() < min_key_bytes) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "Bootstrap::job_key: a key of {} bytes can be guessed, {} are the least; 'shardwire key FILE' makes one",
+            bootstrap.job_key.size(), min_key_bytes));
   }
 }
 

@@ -233,6 +233,19 @@ BOOST_AUTO_TEST_CASE(another_job_key_is_refused) {
   BOOST_TEST(says(error, "job key"));
 }
 
+BOOST_AUTO_TEST_CASE(a_job_key_that_can_be_guessed_is_refused) {
+  Bootstrap alone = member(0, 1, free_port());
+  for (const std::size_t bytes : {1U, 15U}) {
+    alone.job_key = Bytes(bytes, std::byte{1});
+    const Error error = failure_of([&] { Session::join(alone, hasty()); });
+    BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+    BOOST_TEST(says(error, "Bootstrap::job_key: a key of " + std::to_string(bytes) + " bytes can be guessed"),
+               error.what());
+  }
+  alone.job_key.resize(16);
+  Session::join(alone, hasty());
+}
+
 BOOST_AUTO_TEST_CASE(another_world_size_is_refused) {
   const auto port = free_port();
   const Session host = Session::join(member(0, 2, port), hasty());
