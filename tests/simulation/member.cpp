@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -239,7 +241,7 @@ Catalog Member::catalog_of(bool held, std::vector<std::shared_ptr<Buffer>>& buff
     std::ranges::fill(bytes, untouched);
     if (held) {
       each_byte(layout, tensor.spec, Rank{rank}, [&](ElementCount element, ByteCount byte, std::size_t place) {
-        bytes[place] = value_of(i, step, element, byte);
+        bytes[place] = value_of(i, step, element, byte) ^ schedule.mark_of(member_);
       });
     }
     catalog.add(tensor.spec, layout, View{.data = bytes.data(), .owner = owner});
@@ -445,7 +447,31 @@ void Member::note_ending(const Destination& destination, const Call& call, bool 
   job_.endings.push_back(std::move(ending));
 }
 
-// Every byte is of the step that the restored value names, and that step was published.
+namespace {
+
+Holders holders_of(const Schedule& schedule, const Schedule::Tensor& tensor) {
+  const Extents& shape = tensor.spec.shape;
+  std::vector<std::vector<int>> by_element(static_cast<std::size_t>(shape[0] * shape[1]));
+  for (const int member : schedule.publishers()) {
+    each_byte(tensor.held, tensor.spec, Rank{schedule.source_rank(member)},
+              [&](ElementCount element, ByteCount byte, std::size_t) {
+                if (byte == 0) by_element[static_cast<std::size_t>(element)].push_back(member);
+              });
+  }
+  Holders holders;
+  std::map<std::vector<int>, std::size_t> known;
+  for (std::vector<int>& members : by_element) {
+    const auto [set, is_new] = known.emplace(std::move(members), holders.sets.size());
+    if (is_new) holders.sets.push_back(set->first);
+    holders.set_of.push_back(set->second);
+  }
+  return holders;
+}
+
+}  // namespace
+
+// Every byte is of the step that the restored value names, and that step was published. Elements of a tensor that the same members
+// hold come from one of them, unless replicas are taken as equal.
 void Member::check(Destination& destination) {
   const auto& values = destination.running->values();
   const auto found = values.find(step_key);
@@ -453,12 +479,27 @@ void Member::check(Destination& destination) {
   if (step == nullptr || *step < 1) return job_.fail(fmt::format("member {} restored no step", member_));
   const Schedule& schedule = job_.schedule;
   const Rank rank{schedule.target_rank(member_)};
+  if (job_.holders.empty()) {
+    for (const Schedule::Tensor& tensor : schedule.tensors) job_.holders.push_back(holders_of(schedule, tensor));
+  }
   std::size_t wrong = 0;
+  std::size_t mixed = 0;
   for (std::size_t i = 0; i < schedule.tensors.size(); ++i) {
     const Schedule::Tensor& tensor = schedule.tensors[i];
     const std::span<const std::byte> bytes = destination.buffers[i]->bytes();
+    const Holders& holders = job_.holders[i];
+    std::vector<std::optional<std::byte>> taken(holders.sets.size());  // mark of the one that was read
     each_byte(tensor.wanted, tensor.spec, rank, [&](ElementCount element, ByteCount byte, std::size_t place) {
-      if (bytes[place] != value_of(i, *step, element, byte)) ++wrong;
+      const std::byte mark = bytes[place] ^ value_of(i, *step, element, byte);
+      const std::size_t set = holders.set_of[static_cast<std::size_t>(element)];
+      const auto is_marked = [&](int member) { return schedule.mark_of(member) == mark; };
+      if (std::ranges::none_of(holders.sets[set], is_marked)) {
+        ++wrong;
+      } else if (taken[set].value_or(mark) != mark) {
+        ++mixed;
+      } else {
+        taken[set] = mark;
+      }
     });
   }
   std::string methods;
@@ -467,6 +508,7 @@ void Member::check(Destination& destination) {
   });
   say(fmt::format("restored step {}{}", *step, methods));
   if (wrong > 0) job_.fail(fmt::format("member {} restored {} wrong bytes at step {}", member_, wrong, *step));
+  if (mixed > 0) job_.fail(fmt::format("member {} restored {} bytes from another replica than others", member_, mixed));
 }
 
 void Member::cancel() {

@@ -17,6 +17,12 @@
 
 namespace shardwire::simulation {
 
+/// Who holds the elements of one tensor.
+struct Holders {
+  std::vector<std::vector<int>> sets{};  ///< of members
+  std::vector<std::size_t> set_of{};     ///< by element: index into `sets`
+};
+
 /// What all members of a run share.
 struct Job {
   const Schedule& schedule;
@@ -33,6 +39,7 @@ struct Job {
   std::uint64_t avoidable = 0;  ///< see Findings
   std::vector<Ending> endings{};
   std::vector<std::weak_ptr<void>> owners{};  ///< of all memory that sessions were given
+  std::vector<Holders> holders{};             ///< by tensor, once a restore has been checked
 
   void fail(const std::string& what);
 };

@@ -247,6 +247,12 @@ void draw_choices_of_restores(Schedule& schedule) {
   if (Random(schedule.seed ^ 0x6e6577657374).percent(40)) schedule.step_rule = StepRule::newest_complete;
   schedule.digests = Random(schedule.seed ^ 0x646967657374).percent(40);
   if (Random(schedule.seed ^ 0x7265706c696361).percent(40)) schedule.replicas = Replicas::first;
+  Random boxes(schedule.seed ^ 0x626f786573);
+  for (Schedule::Tensor& tensor : schedule.tensors) {  // several boxes for each target
+    if (!boxes.percent(40)) continue;
+    const Extent height = boxes.between(1, 4), width = boxes.between(1, 8);
+    tensor.wanted = Layout::block_cyclic({height, width}, {static_cast<Extent>(schedule.targets.size()), 1});
+  }
   // A restore takes up to about a tenth of a second: most of what happens meets it.
   Random rate(schedule.seed ^ 0x696e6772657373);
   if (!rate.percent(30)) return;

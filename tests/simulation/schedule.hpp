@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -95,6 +96,10 @@ struct Schedule {
   int crashes = -1;            ///< a member that ends at a time that no action names; -1: none
 
   [[nodiscard]] int source_rank(int member) const;  ///< -1: none
+  /// Differs in every byte that the member publishes from what others publish, where replicas are not taken as equal.
+  [[nodiscard]] std::byte mark_of(int member) const {
+    return replicas == Replicas::first ? static_cast<std::byte>(1 + member) : std::byte{0};
+  }
   /// Sources and spares.
   [[nodiscard]] std::vector<int> publishers() const;
   [[nodiscard]] int target_rank(int member) const;
