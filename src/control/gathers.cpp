@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "support/list_of.hpp"
 #include "support/ranks_of.hpp"
@@ -18,7 +19,7 @@ constexpr std::chrono::seconds names_wait(1);
 }  // namespace
 
 std::uint64_t Gathers::start(const std::string& name, const Bytes& value, Kind kind, Duration timeout, Done done) {
-  Gather gather{name, next_request_++, std::move(done), std::make_unique<Timer>(loop_)};
+  Gather gather{name, next_request_++, std::move(done), std::make_unique<Timer>(clock_)};
   gather.timer->start(timeout, [this, request = gather.request] { time_out(request); });
   const wire::Gather message{.request = gather.request,
                              .name = name,
@@ -47,7 +48,8 @@ void Gathers::time_out(std::uint64_t request) {
   if (found->quitting) {
     const std::string why =
         fmt::format("members did not come to '{}', and member 0 does not answer which", found->name);
-    return end(found, {}, std::make_exception_ptr(Error(ErrorCode::timed_out, why, std::vector<Rank>{Rank{0}})));
+    const Done done = std::exchange(found->done, nullptr);
+    return done({}, std::make_exception_ptr(Error(ErrorCode::timed_out, why, std::vector<Rank>{Rank{0}})));
   }
   found->quitting = true;
   found->timer->start(names_wait, [this, request] { time_out(request); });
@@ -55,10 +57,12 @@ void Gathers::time_out(std::uint64_t request) {
 }
 
 void Gathers::receive(const wire::Gathered& gathered) {
-  if (gathered.values.size() == static_cast<std::size_t>(members_)) return end(gathered.name, gathered.values, nullptr);
+  if (gathered.values.size() == static_cast<std::size_t>(members_))
+    return answer(gathered.name, gathered.values, nullptr);
   const std::string why = fmt::format("member 0 answered '{}' with {} values in a job of {} members", gathered.name,
                                       gathered.values.size(), members_);
-  end(gathered.name, {}, std::make_exception_ptr(Error(ErrorCode::transport_failed, why, std::vector<Rank>{Rank{0}})));
+  answer(gathered.name, {},
+         std::make_exception_ptr(Error(ErrorCode::transport_failed, why, std::vector<Rank>{Rank{0}})));
 }
 
 void Gathers::receive(const wire::GatherAbsent& absent) {
@@ -68,7 +72,7 @@ void Gathers::receive(const wire::GatherAbsent& absent) {
                               ? fmt::format("{} {} lost before coming to '{}'", names, one ? "is" : "are", absent.name)
                               : fmt::format("{} did not come to '{}'", names, absent.name);
   const auto code = absent.lost ? ErrorCode::peer_lost : ErrorCode::timed_out;
-  end(absent.name, {}, std::make_exception_ptr(Error(code, why, support::ranks_of(absent.members))), !absent.lost);
+  answer(absent.name, {}, std::make_exception_ptr(Error(code, why, support::ranks_of(absent.members))));
 }
 
 bool Gathers::receive(const wire::Failure& failure) {
@@ -86,18 +90,12 @@ void Gathers::end(std::vector<Gather>::iterator gather, const std::vector<Bytes>
                   const std::exception_ptr& error) {
   const Gather ended = std::move(*gather);
   gathers_.erase(gather);
-  ended.done(gathered, error);
+  if (ended.done) ended.done(gathered, error);
 }
 
-void Gathers::end(const std::string& name, const std::vector<Bytes>& gathered, const std::exception_ptr& error,
-                  bool quitting_only) {
-  while (true) {
-    const auto found = std::find_if(gathers_.begin(), gathers_.end(), [&](const Gather& one) {
-      return one.name == name && (one.quitting || !quitting_only);
-    });
-    if (found == gathers_.end()) return;
-    end(found, gathered, error);
-  }
+void Gathers::answer(const std::string& name, const std::vector<Bytes>& gathered, const std::exception_ptr& error) {
+  const auto found = std::ranges::find(gathers_, name, &Gather::name);
+  if (found != gathers_.end()) end(found, gathered, error);
 }
 
 void Gathers::end_all(const Error& error) {

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "runtime/loop.hpp"
+#include "runtime/clock.hpp"
 #include "shardwire/options.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire {
 
 /// The gathers of this member: values go to the rendezvous, which returns all of them once all members have sent
-/// theirs.
+/// theirs. It answers each request once, in the order of requests, also those that have timed out here.
 /// Threads: loop thread only.
 class Gathers {
  public:
@@ -22,7 +22,7 @@ class Gathers {
   using Send = std::function<void(const wire::Message&)>;
 
   /// `members`: size of the job. `send` sends to the rendezvous.
-  Gathers(Loop& loop, std::int32_t members, Send send) : loop_(loop), members_(members), send_(std::move(send)) {}
+  Gathers(Clock& clock, std::int32_t members, Send send) : clock_(clock), members_(members), send_(std::move(send)) {}
 
   /// Which values a gather waits for, and how long the value of a member counts. All members ask for the same.
   enum class Kind : std::uint8_t {
@@ -41,14 +41,14 @@ class Gathers {
   /// False if the failure does not concern a gather of this member.
   bool receive(const wire::Failure& failure);
   void end_all(const Error& error);
-  /// That have not ended.
+  /// That have no answer yet.
   [[nodiscard]] std::size_t count() const { return gathers_.size(); }
 
  private:
   struct Gather {
     std::string name;
     std::uint64_t request;
-    Done done;
+    Done done;  // empty once it has run: an answer may still come, and is not for the next gather of this name
     std::unique_ptr<Timer> timer;
     bool quitting = false;  // the rendezvous was asked for the missing members
   };
@@ -56,11 +56,10 @@ class Gathers {
   std::vector<Gather>::iterator find(std::uint64_t request);
   void time_out(std::uint64_t request);
   void end(std::vector<Gather>::iterator gather, const std::vector<Bytes>& gathered, const std::exception_ptr& error);
-  /// Ends every gather of that name, or only the timed-out ones.
-  void end(const std::string& name, const std::vector<Bytes>& gathered, const std::exception_ptr& error,
-           bool quitting_only = false);
+  /// Ends the oldest gather of that name, if there is one.
+  void answer(const std::string& name, const std::vector<Bytes>& gathered, const std::exception_ptr& error);
 
-  Loop& loop_;
+  Clock& clock_;
   std::int32_t members_;
   Send send_;
   std::vector<Gather> gathers_;

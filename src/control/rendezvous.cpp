@@ -421,7 +421,9 @@ void Rendezvous::quit_gather(ClientId from, const std::string& name) {
   const std::int32_t rank = member_of(from).rank;
   const auto found = gathers_.find(name);
   if (found == gathers_.end()) return;  // already ending
-  std::erase(found->second.waiting, from);
+  const auto waits = std::ranges::find(found->second.waiting, from);
+  if (waits == found->second.waiting.end()) return;  // it has its answer: this gather is a later one of others
+  found->second.waiting.erase(waits);
   auto& absent = found->second.absent;  // computed once, as many may quit at once
   if (!absent) {
     absent = wire::GatherAbsent{name, false, {}};

@@ -6,7 +6,9 @@
 #include <random>
 
 #include "control/directory.hpp"
+#include "control/gathers.hpp"
 #include "control/rendezvous.hpp"
+#include "support/made_clock.hpp"
 #include "support/seed.hpp"
 
 BOOST_AUTO_TEST_SUITE(rendezvous)
@@ -559,6 +561,46 @@ BOOST_AUTO_TEST_CASE(a_loss_is_seen_though_the_member_comes_back_at_once) {
   BOOST_TEST((directory.lost_since(before) == std::vector<int>{7}));
   BOOST_TEST(directory.lost_since(directory.losses()).empty());
   BOOST_TEST((directory.presence(5) == wire::Presence::left));
+}
+
+BOOST_AUTO_TEST_CASE(who_quits_a_gather_that_was_answered_gets_no_second_answer_and_ends_no_later_one) {
+  Job job(2);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  for (const auto client : {zero, one}) job.send(client, wire::Gather{1, "g", Bytes(1)});
+  job.send(one, wire::Gather{2, "g", Bytes(2)});
+  const std::size_t before = job.clients.at(zero).messages;
+  job.send(zero, wire::GatherQuit{"g"});  // of the first one, sent before its result came
+  BOOST_TEST(job.clients.at(zero).messages == before);
+  BOOST_TEST(job.rendezvous.waiting_gathers() == 1U);
+  job.send(zero, wire::Gather{2, "g", Bytes(3)});
+  for (const auto client : {zero, one}) {
+    BOOST_TEST((job.last<wire::Gathered>(client) == wire::Gathered{"g", {Bytes(3), Bytes(2)}}));
+  }
+}
+
+// Else the member would have values of the gather before, and member 0 would count it as waiting for ever.
+BOOST_AUTO_TEST_CASE(an_answer_to_a_gather_that_has_timed_out_ends_no_later_one_of_its_name) {
+  test::MadeClock clock;
+  Gathers gathers(clock, 2, [](const wire::Message&) {});
+  std::vector<std::size_t> bytes;  // of member 0's value, 99 after an error
+  const auto start = [&] {
+    gathers.start("g", {}, Gathers::Kind::stays, 1s,
+                  [&](const std::vector<Bytes>& values, const std::exception_ptr& error) {
+                    bytes.push_back(error ? 99 : values.front().size());
+                  });
+  };
+  start();
+  clock.advance(3s);  // and the rendezvous does not say who is missing
+  BOOST_TEST(bytes == std::vector<std::size_t>{99}, boost::test_tools::per_element());
+  start();
+  const auto gathered = [&](std::size_t size) { gathers.receive(wire::Gathered{"g", {Bytes(size), Bytes(1)}}); };
+  gathered(1);
+  BOOST_TEST(bytes.size() == 1U);
+  BOOST_TEST(gathers.count() == 1U);
+  gathered(2);
+  BOOST_TEST((bytes == std::vector<std::size_t>{99, 2}));
+  BOOST_TEST(gathers.count() == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_gather_that_is_come_to_again_counts_once) {
