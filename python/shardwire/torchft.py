@@ -8,7 +8,6 @@ import datetime
 import io
 import json
 import logging
-import secrets
 import threading
 import time
 import uuid
@@ -28,10 +27,8 @@ logger = logging.getLogger(__name__)
 
 _NAME = "torchft"
 _FORM, _OBJECTS = TensorKey("", "form"), TensorKey("", "objects")
-_MEMBERS = 1 << 20
 _WHOLE = Ranks(0, 1, None)
-# A session has as many numbers as this, which costs nothing, because receivers do not know of each other: each takes one at
-# random. The layouts have one rank, because a receiver has the same part of the state as its sender.
+# The layouts have one rank, because a receiver has the same part of the state as its sender.
 
 
 class _Rendezvous:
@@ -143,12 +140,15 @@ class ShardwireTransport(CheckpointTransport[T]):
 
     def __init__(self, timeout: datetime.timedelta | float = 60, *, state_dict: Callable[[], object] | None = None,
                  verify: Verify = "generation", **options: Any) -> None:
-        self._timeout, self._state_dict, self._verify, self._options = timeout, state_dict, verify, options
+        self._timeout, self._state_dict, self._verify = timeout, state_dict, verify
+        # Guests may come from other hosts, also where a launcher says that the one member has its host to itself. Other trainers
+        # share the host, so that a session copies by one thread.
+        self._options: dict[str, Any] = {"copy_threads": 1, **options, "local_size": 0}
         self._publication: Publication | None = None
         self._lock = threading.Lock()  # torchft sends on its quorum thread, and disallows on the main thread
         self._run = uuid.uuid4().hex
         store = _Rendezvous({})
-        self._session = Session.join(rank=0, world_size=_MEMBERS, store=store, run_id=self._run, **options)
+        self._session = Session.join(rank=0, world_size=1, store=store, run_id=self._run, **self._options)
         self._metadata = json.dumps({"run": self._run, "at": {key: value.decode() for key, value in store.values.items()}})
 
     def metadata(self) -> str:
@@ -188,9 +188,9 @@ class ShardwireTransport(CheckpointTransport[T]):
             raise InvalidArgument(f"replica rank {src_rank} does not use ShardwireTransport: "
                                   f"its metadata is {metadata!r}") from error
         try:
-            # Not by random: trainers seed that alike, and go on with its state.
-            with Session.join(rank=1 + secrets.randbelow(_MEMBERS - 1), world_size=_MEMBERS, store=store, run_id=run,
-                              join_timeout=until.left(), **self._options) as session:
+            # `rank` counts for nothing: the sender gives a guest its number.
+            with Session.join(guest=True, rank=0, world_size=1, store=store, run_id=run, join_timeout=until.left(),
+                              **self._options) as session:
                 return self._received(session, step, until)
         except TimedOut as error:
             raise TimedOut(f"timed out: step {step} from replica rank {src_rank}: {error}", error.gaps, error.ranks,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import datetime
 import json
 import logging
@@ -152,6 +153,28 @@ def test_a_receiver_waits_for_its_step_until_the_timeout(made):
     assert same(receiver.recv_checkpoint(0, sender.metadata(), 6, 5 * SECOND), {"a": torch.ones(3)})
 
 
+def test_receivers_come_at_once_and_again(made):
+    sender, receivers, sent = made(), [made() for _ in range(3)], {"a": torch.arange(1e5)}
+    sender.send_checkpoint([1, 2, 3], 5, sent, SECOND)
+    with concurrent.futures.ThreadPoolExecutor(len(receivers)) as threads:
+        for _ in range(2):
+            came = threads.map(lambda receiver: receiver.recv_checkpoint(0, sender.metadata(), 5, 20 * SECOND), receivers)
+            assert all(same(sent, got) for got in came)
+
+
+def test_a_sender_that_was_launched_alone_is_reached_from_other_hosts(monkeypatch):
+    monkeypatch.delenv("SHARDWIRE_INTERFACE")
+    hosts = []
+    for environment in ({}, {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        transport = ShardwireTransport[Any]()
+        [text] = json.loads(transport.metadata())["at"].values()
+        hosts.append([line.split()[0] for line in text.splitlines()])
+        transport.shutdown()
+    assert hosts[0] == hosts[1]
+
+
 def test_nothing_is_read_after_disallow(made):
     sender, receiver = made(), made()
     sender.disallow_checkpoint()
@@ -169,7 +192,7 @@ def test_a_slow_receiver_gets_the_error_and_the_sender_goes_on(made, caplog):
     sender.send_checkpoint([1], 5, {"a": torch.ones(1 << 22)}, SECOND)
     where = json.loads(sender.metadata())
     address, port, _, key = next(iter(where["at"].values())).split()
-    with sw.Session.join(rank=1, world_size=1 << 20, address=address, port=int(port), run_id=where["run"],
+    with sw.Session.join(guest=True, rank=0, world_size=1, address=address, port=int(port), run_id=where["run"],
                          job_key=bytes.fromhex(key)) as session:
         wanted, mine = sw.Catalog(0, 1), np.zeros(1 << 22, np.float32)
         wanted.add("['a']", "", "f32", (1 << 22,), sw.Layout.replicated(), mine)
