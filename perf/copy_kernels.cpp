@@ -1,34 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures strided copies beside plain copies of as many bytes: one row for each shape, length of runs and kind of stores.
-// Outline: options; shapes; the turns of one member; rows.
+// Outline: options; shapes; what one member does in a turn; rows; turns.
 #include <fmt/core.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <new>
 
 #include "memory/digest.hpp"
 #include "memory/kernel_choice.hpp"
 #include "memory/strided_copy.hpp"
 #include "perf/measure/copy.hpp"
-#include "perf/measure/processes.hpp"
-#include "perf/measure/row.hpp"
 #include "perf/program.hpp"
+#include "perf/turns.hpp"
 
 namespace {
 
 using namespace shardwire;
 using namespace shardwire::perf;
 using memory::Stores;
-
-constexpr int max_members = 16;
-constexpr int max_repeats = 64;
-constexpr int max_turns = 64;
 
 struct Options {
   std::vector<std::string> shapes{"contiguous", "source-strided", "target-strided"};
@@ -46,17 +39,10 @@ struct Shape {
   ByteCount run_bytes;
 };
 
-struct Span {
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-  std::int64_t cpu_ns = 0;
-};
-
-/// Lies in pages that all members share; each writes its own spans. Repeat 0 is the one that warms up.
+/// Lies in pages that all members share.
 struct Board {
-  Barrier barrier;
+  TurnBoard turns;
   std::array<std::string_view, 2> chosen;  // of member 0, its digest apart; names lie at the same place in all members
-  std::array<std::array<std::array<Span, max_members>, max_repeats + 1>, max_turns> spans;
 };
 
 // As in a restore from FSDP to TP, or back: what one member copies is a band of columns of a matrix that all of them
@@ -72,12 +58,6 @@ struct Turn {
   std::string name;
   std::function<void(const Buffers&, int member)> copy;
 };
-
-std::int64_t clock_ns(clockid_t clock) {
-  timespec now{};
-  ::clock_gettime(clock, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 struct Task {
   Box box;
@@ -104,32 +84,13 @@ Task task_of(const Buffers& buffers, int member, const Shape& shape) {
 constexpr const char* streaming_name = "streaming";
 constexpr const char* digest_name = "copy and digest";
 
-// What is done with the box that a member copies.
-using Act = std::function<void(const Task& task)>;
-
-void stream(const Task& task) {
-  memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::streaming);
-}
-void stream_with(const std::string& kernel, const Task& task) {
-  memory::kernel_choice().force(kernel);
-  stream(task);
-  memory::kernel_choice().force("");
-}
-void cache(const Task& task) {
-  memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::cached);
+void copy(const Task& task, Stores stores) {
+  memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, stores);
 }
 void copy_and_digest(const Task& task) {
   double digest_seconds = 0;
   (void)memory::copy_and_digest(task.box, task.source, task.target, 1, task.from, task.to, Stores::streaming,
                                 digest_seconds);
-}
-void digest_after(const Task& task) {
-  stream(task);
-  (void)memory::digest_box(task.box, task.target, task.to, 1);
-}
-
-Turn strided_turn(const Shape& shape, std::string name, Act act) {
-  return {std::move(name), [shape, act](const Buffers& buffers, int member) { act(task_of(buffers, member, shape)); }};
 }
 
 Turn plain_turn(const PlainCopy& plain) {
@@ -141,44 +102,12 @@ Turn plain_turn(const PlainCopy& plain) {
 
 void take_turns(Board& board, const Shape& shape, const Buffers& buffers, const std::vector<Turn>& turns, int repeats,
                 int member) {
-  for (int repeat = 0; repeat <= repeats; ++repeat) {
-    for (std::size_t turn = 0; turn < turns.size(); ++turn) {
-      Span& span = board.spans[turn][static_cast<std::size_t>(repeat)][static_cast<std::size_t>(member)];
-      board.barrier.wait();
-      span.cpu_ns = -clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-      span.begin_ns = clock_ns(CLOCK_MONOTONIC);
-      turns[turn].copy(buffers, member);
-      span.end_ns = clock_ns(CLOCK_MONOTONIC);
-      span.cpu_ns += clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-    }
-  }
+  board.turns.take_turns(member, repeats, turns.size(), [&](std::size_t turn) { turns[turn].copy(buffers, member); });
   if (member != 0) return;
   for (const bool kept : {false, true}) {
     const ByteCount run_bytes = shape.name == "contiguous" ? buffers.band_bytes : shape.run_bytes;
     board.chosen[kept ? 1 : 0] = memory::kernel_choice().best({run_bytes, kept}).name;
   }
-}
-
-struct Times {
-  Spread wall;
-  Spread cpu;
-};
-
-Times times_of(const Board& board, std::size_t turn, const Options& options) {
-  std::vector<double> wall;
-  std::vector<double> cpu;
-  for (int repeat = 1; repeat <= options.repeats; ++repeat) {
-    Span all{std::numeric_limits<std::int64_t>::max(), 0, 0};
-    for (int member = 0; member < options.processes; ++member) {
-      const Span& span = board.spans[turn][static_cast<std::size_t>(repeat)][static_cast<std::size_t>(member)];
-      all.begin_ns = std::min(all.begin_ns, span.begin_ns);
-      all.end_ns = std::max(all.end_ns, span.end_ns);
-      all.cpu_ns += span.cpu_ns;
-    }
-    wall.push_back(static_cast<double>(all.end_ns - all.begin_ns) * 1e-9);
-    cpu.push_back(static_cast<double>(all.cpu_ns) * 1e-9);
-  }
-  return {spread_of(wall), spread_of(cpu)};
 }
 
 std::string label(const Shape& shape, const Options& options) {
@@ -190,10 +119,10 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
   nlohmann::ordered_json bounds;
   nlohmann::ordered_json cpu;
   std::string fastest;
-  Times bound;
+  TurnTimes bound;
   const std::size_t plain = plain_copies().size();
   for (std::size_t turn = 0; turn < plain; ++turn) {
-    const Times times = times_of(board, turn, options);
+    const TurnTimes times = board.turns.times(turn, options.repeats);
     bounds[turns[turn].name] = times.wall.median;
     cpu[turns[turn].name] = times.cpu.median;
     if (fastest.empty() || times.cpu.median < bound.cpu.median) {
@@ -201,26 +130,17 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
       bound = times;
     }
   }
-  const Times streaming = times_of(board, plain, options);
+  const TurnTimes streaming = board.turns.times(plain, options.repeats);
   for (std::size_t turn = plain; turn < turns.size(); ++turn) {
-    const Times times = times_of(board, turn, options);
-    nlohmann::ordered_json row;
-    row["name"] = fmt::format("perf_copy {}, {}", label(shape, options), turns[turn].name);
-    row["commit"] = commit(options.commit);
-    row["machine"] = machine();
-    row["versions"] = versions();
-    row["processes"] = options.processes;
-    row["repeats"] = options.repeats;
-    row["seconds"] = times.wall.median;
-    row["seconds_min"] = times.wall.least;
-    row["seconds_max"] = times.wall.most;
-    row["bytes"] = (options.mebibytes << 20) * static_cast<ByteCount>(options.processes);
-    row["bound"] = fastest;
-    row["bound_seconds"] = bound.wall.median;
-    row["bound_seconds_min"] = bound.wall.least;
-    row["bound_seconds_max"] = bound.wall.most;
-    row["ratio"] = bound.wall.median / times.wall.median;
-    row["cpu_ratio"] = bound.cpu.median / times.cpu.median;
+    const TurnTimes times = board.turns.times(turn, options.repeats);
+    auto row = turn_row({.name = fmt::format("perf_copy {}, {}", label(shape, options), turns[turn].name),
+                         .commit = options.commit,
+                         .processes = options.processes,
+                         .repeats = options.repeats,
+                         .bytes = (options.mebibytes << 20) * static_cast<ByteCount>(options.processes),
+                         .times = times,
+                         .bound = fastest,
+                         .bound_times = bound});
     row["bounds"] = bounds;
     row["cpu_seconds"] = cpu;
     row["cpu_seconds"][turns[turn].name] = times.cpu.median;
@@ -229,22 +149,29 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
       row["kernel"] = board.chosen[1];
       row["over_streaming"] = times.cpu.median / streaming.cpu.median;
     }
-    perf::print_row(row);
-    fmt::print(stderr, "{:<42} {:>7.2f} GB/s, {:.2f} of {}; by processor time {:.2f}\n", row["name"].get<std::string>(),
-               row["bytes"].get<double>() / times.wall.median * 1e-9, row["ratio"].get<double>(), fastest,
-               row["cpu_ratio"].get<double>());
+    print_turn(row);
   }
 }
 
 void measure(const Shape& shape, const Options& options) {
   std::vector<Turn> turns;
   for (const PlainCopy& plain : plain_copies()) turns.push_back(plain_turn(plain));
-  turns.push_back(strided_turn(shape, streaming_name, stream));
-  turns.push_back(strided_turn(shape, "cached", cache));
-  turns.push_back(strided_turn(shape, digest_name, copy_and_digest));
-  turns.push_back(strided_turn(shape, "streaming, then digest", digest_after));
+  const auto add = [&](const std::string& name, const std::function<void(const Task& task)>& act) {
+    turns.push_back({name, [shape, act](const Buffers& buffers, int member) { act(task_of(buffers, member, shape)); }});
+  };
+  add(streaming_name, [](const Task& task) { copy(task, Stores::streaming); });
+  add("cached", [](const Task& task) { copy(task, Stores::cached); });
+  add(digest_name, copy_and_digest);
+  add("streaming, then digest", [](const Task& task) {
+    copy(task, Stores::streaming);
+    (void)memory::digest_box(task.box, task.target, task.to, 1);
+  });
   for (const std::string& kernel : options.kernels) {
-    turns.push_back(strided_turn(shape, "kernel " + kernel, [kernel](const Task& task) { stream_with(kernel, task); }));
+    add("kernel " + kernel, [kernel](const Task& task) {
+      memory::kernel_choice().force(kernel);
+      copy(task, Stores::streaming);
+      memory::kernel_choice().force("");
+    });
   }
 
   const ByteCount bands = std::max<ByteCount>(8, static_cast<ByteCount>(options.processes));
@@ -257,7 +184,7 @@ void measure(const Shape& shape, const Options& options) {
                         static_cast<std::byte*>(own.get())};
   const auto board_pages = shared_pages(sizeof(Board));
   Board& board = *new (board_pages.get()) Board;
-  board.barrier.open(options.processes);
+  board.turns.open(options.processes);
   std::vector<Child> children;
   for (int member = 0; member < options.processes; ++member) {
     children.push_back({fmt::format("copier {}", member),
@@ -288,10 +215,12 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->delimiter(',');
   app.add_option("--kernels", options.kernels, "Copy kernels that also take turns, or all")->delimiter(',');
-  app.add_option("--processes", options.processes, "Processes that copy at once")->check(CLI::Range(1, max_members));
+  app.add_option("--processes", options.processes, "Processes that copy at once")
+      ->check(CLI::Range(1, TurnBoard::max_processes));
   app.add_option("--mebibytes", options.mebibytes, "MiB that each process copies")->check(CLI::PositiveNumber);
   app.add_option("--odd", options.odd, "Bytes by which the shared side is out of line")->check(CLI::Range(0, 4095));
-  app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")->check(CLI::Range(1, max_repeats));
+  app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")
+      ->check(CLI::Range(1, TurnBoard::max_repeats));
   return program.run(argc, argv, [&] {
     if (options.kernels == std::vector<std::string>{"all"}) options.kernels = runnable_kernels();
     for (const std::string& kernel : options.kernels) memory::kernel_choice().force(kernel);  // throws if it cannot

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the tcp transport between processes over 127.0.0.1, beside a plain loop of sendmsg and recvmsg on sockets with
 // the same options: one row for each length of runs and way of waiting.
-// Outline: options; sockets; what one member does in a turn; rows.
+// Outline: options; sockets; what one member does in a turn; turns and rows.
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <new>
+#include <stdexcept>
 
-#include "perf/measure/processes.hpp"
-#include "perf/measure/row.hpp"
 #include "perf/program.hpp"
+#include "perf/turns.hpp"
 #include "transport/transport.hpp"
 
 namespace {
@@ -26,42 +24,20 @@ using namespace shardwire;
 using namespace shardwire::perf;
 using support::Descriptor;
 
-constexpr int max_processes = 16;
-constexpr int max_repeats = 64;
-constexpr int max_turns = 4;
-constexpr std::size_t max_call_ranges = 1024;
+constexpr int repeats = 7;
+constexpr int in_flight = 4;                   // messages of a sender
+constexpr std::size_t max_call_ranges = 1024;  // of the plain loop
+constexpr ByteCount max_call_bytes = 1u << 20;
 
 struct Options {
   std::vector<ByteCount> runs{0, 16384, 4096, 512};
   int pairs = 1;
   int streams = 1;
   ByteCount message_bytes = 4u << 20;
-  ByteCount call_bytes = 1u << 20;
-  ByteCount buffer_bytes = 0;
-  int in_flight = 4;
   int messages = 128;
-  int repeats = 7;
   bool spin = false;
   std::string commit;
 };
-
-struct Span {
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-  std::int64_t cpu_ns = 0;
-};
-
-/// Lies in pages that all processes share; each writes its own spans. Repeat 0 is the one that warms up.
-struct Board {
-  Barrier barrier;
-  std::array<std::array<std::array<Span, max_processes>, max_repeats + 1>, max_turns> spans;
-};
-
-std::int64_t clock_ns(clockid_t clock) {
-  timespec now{};
-  ::clock_gettime(clock, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 void require(bool good, const char* what) {
   if (!good) throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
@@ -71,24 +47,16 @@ void require(bool good, const char* what) {
 
 using Ends = std::array<Descriptor, 2>;
 
-Ends connected(ByteCount buffer_bytes) {
+Ends connected() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   auto* const raw = reinterpret_cast<sockaddr*>(&address);
-  const auto set_buffers = [&](const Descriptor& socket) {
-    const int bytes = static_cast<int>(buffer_bytes);
-    if (bytes == 0) return;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-  };
   const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  set_buffers(listener);
   require(::bind(listener.get(), raw, length) == 0 && ::listen(listener.get(), 1) == 0, "listen");
   ::getsockname(listener.get(), raw, &length);
   Ends ends{Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), Descriptor()};
-  set_buffers(ends[0]);
   require(::connect(ends[0].get(), raw, length) == 0, "connect");
   ends[1].reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   require(ends[1].get() >= 0, "accept");
@@ -98,7 +66,6 @@ Ends connected(ByteCount buffer_bytes) {
 /// Sockets of a pair, made before its processes are.
 struct Pair {
   Ends plain;
-  Ends words;  // the fabrics' addresses
   std::vector<Ends> streams;
 };
 
@@ -134,18 +101,18 @@ class Vectors {
   }
   [[nodiscard]] bool empty() const { return first_ == entries_.size(); }
   /// Of one call.
-  msghdr call(ByteCount at_most) {
+  msghdr call() {
     msghdr out{};
     ByteCount bytes = 0;
     std::size_t count = 0;
-    for (; first_ + count < entries_.size() && count < max_call_ranges && bytes < at_most; ++count) {
+    for (; first_ + count < entries_.size() && count < max_call_ranges && bytes < max_call_bytes; ++count) {
       bytes += entries_[first_ + count].iov_len;
     }
     part_ = {};
     out.msg_iov = entries_.data() + first_;
     out.msg_iovlen = count;
-    if (count == 1 && bytes > at_most) {  // a part of a long one
-      part_ = {entries_[first_].iov_base, at_most};
+    if (count == 1 && bytes > max_call_bytes) {  // a part of a long one
+      part_ = {entries_[first_].iov_base, max_call_bytes};
       out.msg_iov = &part_;
     }
     return out;
@@ -176,13 +143,12 @@ class Member {
         slots_(run_bytes, options.message_bytes, sends ? std::byte{1} : std::byte{2}),
         plain_(std::move(pair.plain[sends ? 0 : 1])),
         fabric_(transport::choose("tcp").open()) {
-    const Descriptor words = std::move(pair.words[sends ? 0 : 1]);
     std::vector<transport::OpenSocket> sockets;
     for (Ends& ends : pair.streams) sockets.push_back(std::move(ends[sends ? 0 : 1]));
     const Bytes mine = fabric_->address();
     Bytes peer(mine.size());
-    require(::write(words.get(), mine.data(), mine.size()) == static_cast<ssize_t>(mine.size()), "write");
-    require(::recv(words.get(), peer.data(), peer.size(), MSG_WAITALL) == static_cast<ssize_t>(peer.size()), "read");
+    require(::write(plain_.get(), mine.data(), mine.size()) == static_cast<ssize_t>(mine.size()), "write");
+    require(::recv(plain_.get(), peer.data(), peer.size(), MSG_WAITALL) == static_cast<ssize_t>(peer.size()), "read");
     endpoint_ = fabric_->connect({.address = peer, .same_host = true, .sockets = std::move(sockets)});
     fabric_->on_message([this](transport::Incoming& incoming) {
       incoming.receive(slots_.ranges(posted_++), [this](const transport::Outcome& outcome) {
@@ -196,9 +162,8 @@ class Member {
     for (int message = 0; message < options_.messages; ++message) {
       Vectors vectors(slots_.ranges(message));
       while (!vectors.empty()) {
-        const msghdr call = vectors.call(options_.call_bytes);
-        auto copy = call;
-        const ssize_t bytes = sends_ ? ::sendmsg(plain_.get(), &copy, 0) : ::recvmsg(plain_.get(), &copy, 0);
+        msghdr call = vectors.call();
+        const ssize_t bytes = sends_ ? ::sendmsg(plain_.get(), &call, 0) : ::recvmsg(plain_.get(), &call, 0);
         require(bytes > 0, "the plain loop");
         vectors.done(static_cast<ByteCount>(bytes));
       }
@@ -207,7 +172,7 @@ class Member {
   void fabric(bool spins) {
     posted_ = done_ = 0;
     while (done_ < options_.messages) {
-      for (; sends_ && posted_ < options_.messages && posted_ < done_ + options_.in_flight; ++posted_) {
+      for (; sends_ && posted_ < options_.messages && posted_ < done_ + in_flight; ++posted_) {
         const auto ranges = slots_.ranges(posted_);
         const std::vector<transport::ConstMemory> from(ranges.begin(), ranges.end());
         endpoint_->send({}, from, [this](const transport::Outcome& outcome) {
@@ -234,114 +199,54 @@ class Member {
   bool failed_ = false;
 };
 
-struct Turn {
-  const char* name;
-  void (*act)(Member& member);
-};
-constexpr std::array turns{
-    Turn{"plain", [](Member& member) { member.plain(); }},
-    Turn{"sleeping", [](Member& member) { member.fabric(false); }},
-    Turn{"spinning", [](Member& member) { member.fabric(true); }},
-};
+// --- turns and rows ---
+
+// The first is what the others are held against.
+constexpr std::array turns{"plain", "sleeping", "spinning"};
 
 std::size_t turns_of(const Options& options) {
   return options.spin ? turns.size() : turns.size() - 1;
 }
 
-void take_turns(Board& board, const Options& options, Member& member, int process) {
-  for (int repeat = 0; repeat <= options.repeats; ++repeat) {
-    for (std::size_t turn = 0; turn < turns_of(options); ++turn) {
-      Span& span = board.spans[turn][static_cast<std::size_t>(repeat)][static_cast<std::size_t>(process)];
-      board.barrier.wait();
-      span.cpu_ns = -clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-      span.begin_ns = clock_ns(CLOCK_MONOTONIC);
-      turns[turn].act(member);
-      span.end_ns = clock_ns(CLOCK_MONOTONIC);
-      span.cpu_ns += clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-    }
-  }
-  board.barrier.wait();  // nobody goes before all are done
-}
-
-// --- rows ---
-
-struct Times {
-  Spread wall;
-  Spread cpu;
-};
-
-Times times_of(const Board& board, std::size_t turn, const Options& options) {
-  std::vector<double> wall;
-  std::vector<double> cpu;
-  for (int repeat = 1; repeat <= options.repeats; ++repeat) {
-    Span all{std::numeric_limits<std::int64_t>::max(), 0, 0};
-    for (int process = 0; process < 2 * options.pairs; ++process) {
-      const Span& span = board.spans[turn][static_cast<std::size_t>(repeat)][static_cast<std::size_t>(process)];
-      all.begin_ns = std::min(all.begin_ns, span.begin_ns);
-      all.end_ns = std::max(all.end_ns, span.end_ns);
-      all.cpu_ns += span.cpu_ns;
-    }
-    wall.push_back(static_cast<double>(all.end_ns - all.begin_ns) * 1e-9);
-    cpu.push_back(static_cast<double>(all.cpu_ns) * 1e-9);
-  }
-  return {spread_of(wall), spread_of(cpu)};
-}
-
-void print_rows(const Board& board, const Options& options, ByteCount run_bytes) {
-  const Times plain = times_of(board, 0, options);
+void print_rows(const TurnBoard& board, const Options& options, ByteCount run_bytes) {
   const auto bytes = static_cast<ByteCount>(options.pairs * options.messages) * options.message_bytes;
-  for (std::size_t turn = 0; turn < turns_of(options); ++turn) {
-    const Times times = times_of(board, turn, options);
-    nlohmann::ordered_json row;
-    row["name"] = fmt::format("perf_tcp {}, {}", run_bytes == 0 ? "contiguous" : fmt::format("runs of {}", run_bytes),
-                              turns[turn].name);
-    row["options"] = fmt::format("{} pairs, {} streams, messages of {}, buffers {}", options.pairs, options.streams,
-                                 options.message_bytes, options.buffer_bytes);
-    row["commit"] = commit(options.commit);
-    row["machine"] = machine();
-    row["versions"] = versions();
-    row["processes"] = 2 * options.pairs;
-    row["repeats"] = options.repeats;
+  const std::string runs = run_bytes == 0 ? "contiguous" : fmt::format("runs of {}", run_bytes);
+  for (std::size_t turn = 1; turn < turns_of(options); ++turn) {
+    const TurnTimes times = board.times(turn, repeats);
+    auto row = turn_row({.name = fmt::format("perf_tcp {}, {}", runs, turns[turn]),
+                         .commit = options.commit,
+                         .processes = 2 * options.pairs,
+                         .repeats = repeats,
+                         .bytes = bytes,
+                         .times = times,
+                         .bound = turns[0],
+                         .bound_times = board.times(0, repeats)});
+    // Buffers are the kernel's choice; older rows have others.
+    row["options"] = fmt::format("{} pairs, {} streams, messages of {}, buffers 0", options.pairs, options.streams,
+                                 options.message_bytes);
     row["run_bytes"] = run_bytes;
-    row["seconds"] = times.wall.median;
-    row["seconds_min"] = times.wall.least;
-    row["seconds_max"] = times.wall.most;
-    row["bytes"] = bytes;
-    row["bytes_per_second"] = static_cast<double>(bytes) / times.wall.median;
-    row["bound"] = "plain";
-    row["bound_seconds"] = plain.wall.median;
-    row["bound_seconds_min"] = plain.wall.least;
-    row["bound_seconds_max"] = plain.wall.most;
-    row["ratio"] = plain.wall.median / times.wall.median;
-    row["cpu_ratio"] = plain.cpu.median / times.cpu.median;
     row["cpu_seconds"] = times.cpu.median;
-    if (turn > 0) perf::print_row(row);
-    fmt::print(stderr, "{:<36} {}: {:>5.2f} GB/s [{:.2f}, {:.2f}], {:.2f} of plain; by processor time {:.2f}\n",
-               row["name"].get<std::string>(), row["options"].get<std::string>(),
-               static_cast<double>(bytes) / times.wall.median * 1e-9,
-               static_cast<double>(bytes) / times.wall.most * 1e-9,
-               static_cast<double>(bytes) / times.wall.least * 1e-9, row["ratio"].get<double>(),
-               row["cpu_ratio"].get<double>());
+    print_turn(row);
   }
 }
 
 void measure(const Options& options, ByteCount run_bytes) {
   std::vector<Pair> pairs(static_cast<std::size_t>(options.pairs));
   for (Pair& pair : pairs) {
-    pair.plain = connected(options.buffer_bytes);
-    pair.words = connected(0);
-    for (int i = 0; i < options.streams; ++i) pair.streams.push_back(connected(options.buffer_bytes));
+    pair.plain = connected();
+    for (int i = 0; i < options.streams; ++i) pair.streams.push_back(connected());
   }
-  const auto board_pages = shared_pages(sizeof(Board));
-  Board& board = *new (board_pages.get()) Board;
-  board.barrier.open(2 * options.pairs);
+  const auto board_pages = shared_pages(sizeof(TurnBoard));
+  TurnBoard& board = *new (board_pages.get()) TurnBoard;
+  board.open(2 * options.pairs);
   std::vector<Child> children;
   for (int process = 0; process < 2 * options.pairs; ++process) {
-    children.push_back({fmt::format("process {}", process), [&, process] {
-                          Member member(options, pairs[static_cast<std::size_t>(process / 2)], process % 2 == 0,
-                                        run_bytes);
-                          take_turns(board, options, member, process);
-                        }});
+    children.push_back(
+        {fmt::format("process {}", process), [&, process] {
+           Member member(options, pairs[static_cast<std::size_t>(process / 2)], process % 2 == 0, run_bytes);
+           board.take_turns(process, repeats, turns_of(options),
+                            [&](std::size_t turn) { turn == 0 ? member.plain() : member.fabric(turn == 2); });
+         }});
   }
   run_children(children, std::chrono::seconds(300), [](pid_t) {});
   print_rows(board, options, run_bytes);
@@ -354,15 +259,12 @@ int main(int argc, char** argv) {
   perf::Program program("perf_tcp", "Measures the tcp transport against plain sendmsg and recvmsg", options.commit);
   CLI::App& app = program.options();
   app.add_option("--runs", options.runs, "Bytes of a run, divisors of a message's; 0: contiguous")->delimiter(',');
-  app.add_option("--pairs", options.pairs, "Pairs of processes at once")->check(CLI::Range(1, max_processes / 2));
+  app.add_option("--pairs", options.pairs, "Pairs of processes at once")
+      ->check(CLI::Range(1, TurnBoard::max_processes / 2));
   app.add_option("--streams", options.streams, "Sockets of a pair")->check(CLI::Range(1, 16));
   app.add_option("--message-bytes", options.message_bytes, "Of each message")->check(CLI::PositiveNumber);
-  app.add_option("--call-bytes", options.call_bytes, "Of one call of the plain loop")->check(CLI::PositiveNumber);
-  app.add_option("--buffer-bytes", options.buffer_bytes, "SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice");
-  app.add_option("--in-flight", options.in_flight, "Messages of a sender at a time")->check(CLI::PositiveNumber);
   app.add_option("--messages", options.messages, "Messages of each pair in a turn")->check(CLI::PositiveNumber);
   app.add_flag("--spin", options.spin, "Also look for progress all the time, which takes a core for each process");
-  app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")->check(CLI::Range(1, max_repeats));
   return program.run(argc, argv, [&] {
     for (const ByteCount run_bytes : options.runs) {
       if (run_bytes > 0 && options.message_bytes % run_bytes != 0) throw CLI::ValidationError("--runs", "no divisor");
