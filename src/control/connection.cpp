@@ -393,6 +393,8 @@ std::size_t Connection::unread_bytes() const {
 // Queued data for a vanished peer is dropped; then the loop reads the data the peer sent before, and its end of file.
 void Connection::drained() {
   if (state_ == State::closed || ending_) return;
+  had_unread_ = true;  // until now: a backlog may come and leave between two looks
+  note_progress();
   if (pause_ == Pause::unread && unread_bytes() <= backlog_.resume) resume();
 }
 

@@ -55,6 +55,19 @@ BOOST_AUTO_TEST_CASE(a_peer_whose_system_takes_a_little_of_a_backlog_is_alive) {
   BOOST_TEST((peer.alive == std::optional(false)));
 }
 
+BOOST_AUTO_TEST_CASE(a_peer_that_takes_a_backlog_between_two_looks_is_alive) {
+  Asked peer;
+  peer.ask();
+  for (int i = 0; i < 20; ++i) {
+    peer.connection->notify(Bytes(1 << 20));
+    peer.loop.stream->drain();
+    peer.loop.clock.advance(limit - 1s);
+    BOOST_REQUIRE(!peer.alive);
+  }
+  peer.loop.clock.advance(3 * limit);
+  BOOST_TEST((peer.alive == std::optional(false)));
+}
+
 BOOST_AUTO_TEST_CASE(a_ping_that_leaves_is_no_answer) {
   Asked peer;
   MadeStream& stream = *peer.loop.stream;

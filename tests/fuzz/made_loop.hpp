@@ -29,6 +29,9 @@ class MadeStream final : public Stream {
   void establish() {
     if (events_.connected) events_.connected();
   }
+  void drain() {
+    if (events_.drained) events_.drained();
+  }
   std::size_t queued = 0;   ///< bytes that the stream says it has queued
   std::size_t untaken = 0;  ///< bytes that it says the peer's system has not taken
   /// What the library has written.
