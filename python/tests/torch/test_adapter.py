@@ -77,14 +77,14 @@ def raise_in_load(rank: int, world: int) -> Any:
         session.await_step("dcp", 0, 20)
         began = time.monotonic()
         with pytest.raises(dcp.CheckpointException, match="in the middle"):
-            dcp.load({"weight": torch.zeros(4)}, storage_reader=Raising(session, timeout=20))
+            dcp.load({"weight": torch.zeros(4)}, storage_reader=Raising(session, timeout=60))
         session.gather("raised", b"", 60)
         publication.retire()
         return time.monotonic() - began
 
 
 def test_a_rank_that_raises_in_a_load_holds_up_nobody(pool):
-    assert max(pool(4, raise_in_load)) < 20
+    assert max(pool(4, raise_in_load)) < 50
 
 
 def wrong_types(rank: int, world: int) -> Any:
