@@ -258,9 +258,9 @@ launchers() {
   cases 'launchers' told "$status" "$launchers_output"
 }
 # With the library of the suite.
-package() { cases 'Python package' python/check --library build build-ci-python; }
-# With a library of its own, and tests of other frameworks.
-own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch torchrun adapters; }
+package() { cases 'Python package' python/check --library build --sample build-ci-python; }
+# With a library of its own, all cases, and tests of other frameworks.
+own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch torchrun oracle adapters; }
 # In the environment that one of the two has made.
 examples() { cases 'examples for PyTorch and Kubernetes' tests/examples/check build-ci-python; }
 guest() { cases 'RDMA verbs, in a virtual machine' once_more guest tests/verbs/run --timeout 600 -- tests/verbs/check; }

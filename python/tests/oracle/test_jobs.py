@@ -66,6 +66,7 @@ def _outcome(pool: Pool, job: Job, name: str) -> str:
     return results[0][0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KEPT)
 def test_kept_jobs(pool: Pool, name: str) -> None:
     """Jobs that found a fault once, and one of each kind of refusal."""

@@ -5,3 +5,4 @@ import sys
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
 
 from pool import pool  # noqa: E402, F401
+from sampled import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: E402, F401

@@ -55,6 +55,7 @@ def load_state_dict(rank: int, world: int, source: str, target: str) -> Any:
         return [name for name in wrong if not name.endswith(":options")]  # dcp gives options other types
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source, target", [("fsdp2", "fsdp2 x tp 2"), ("fsdp2 x tp 2", "fsdp2"), ("hsdp", "ddp")])
 def test_dcp_loads_from_peers(pool, source, target):
     assert pool(4, load_state_dict, source, target) == [[]] * 4

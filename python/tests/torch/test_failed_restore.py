@@ -77,6 +77,7 @@ def _entries(session: sw.Session) -> None:
     restore_entries(session, entries, timeout=_SOON, ranks=ranks_of(session, [0]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["retires", "closes"])
 @pytest.mark.parametrize("restore", [_into_model, _by_dcp, _entries], ids=["restore_into", "dcp.load", "restore_entries"])
 def test_a_publisher_that_leaves_during_a_restore_is_named(restore: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -291,6 +291,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source, target", CASES)
 def test_a_wrapper(pool, source, target):
     assert pool(4, convert, source, target) == [[]] * 4

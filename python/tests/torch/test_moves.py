@@ -40,6 +40,7 @@ def check(pool, record_property):
     return same
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source, target, tolerance", [
     pytest.param(fsdp2(3), fsdp2(4), CLOSE, id="3-4"),
     pytest.param(fsdp2(4, net=UNEVEN), fsdp2(4, net=UNEVEN), EQUAL, id="uneven 4-4"),
@@ -86,6 +87,7 @@ def test_capturable(check):
     check(fsdp2(4, optimizer="capturable"), fsdp2(3, optimizer="capturable"), CLOSE)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size, tolerance", [(4, EQUAL), (3, 1e-3)])
 def test_muon(check, size, tolerance):
     """Its matrix products are in bfloat16, so losses of other layouts are less close."""
@@ -107,6 +109,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["tied", "frozen", "unused"])
 @pytest.mark.parametrize("source, target", PAIRS)
 def test_tied_frozen_and_unused(pool, check, source, target, kind):

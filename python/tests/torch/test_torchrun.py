@@ -66,6 +66,7 @@ def test_another_layout_in_one_job(tmp_path):
     require_same(written, written)
 
 
+@pytest.mark.sampled(0)
 def test_a_job_of_three_ranks_takes_over_from_one_of_four(tmp_path):
     port = free_port()
     finish(start(4, "fsdp2", tmp_path / "old", 3, 7, port), start(3, "fsdp2", tmp_path / "new", 0, 7, port))

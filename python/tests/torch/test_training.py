@@ -88,6 +88,7 @@ def require_same(results: list[Any], tolerance: float, record: Any) -> None:
     assert farthest <= tolerance
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ranks, source, target, tolerance", CASES)
 def test_a_change_of_layout(pool, record_property, ranks, source, target, tolerance):
     optimizer = "one group" if "fsdp1" in source + target else "adamw"
@@ -96,6 +97,7 @@ def test_a_change_of_layout(pool, record_property, ranks, source, target, tolera
 
 
 # torch's Adafactor does not run on DTensors.
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("optimizer, wrapper", [("adam amsgrad", "fsdp2"), ("adamw fused", "fsdp2"), ("sgd", "fsdp2"),
                                                 ("adagrad", "fsdp2"), ("rmsprop", "fsdp2"), ("adafactor", "ddp")])
 def test_an_optimizer(pool, record_property, optimizer, wrapper):
