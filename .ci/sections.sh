@@ -300,7 +300,7 @@ thread() {
   cases 'thread, gcc' run_tests build-ci-thread "$1" --timeout-multiplier 3 "${thread_wrapper[@]}"
 }
 
-# Half of the seeds on each of two processors; the suite runs the first 2,000 too.
+# Half of the seeds on each of two processors; the suite runs the first 500 too.
 seeds() {
   ninja -C build tests/simulation/run || return
   local first run status=0 runs=()
