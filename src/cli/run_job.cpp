@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -201,12 +204,21 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
   outcome.reports = bootstrap.rank == 0;
   std::optional<JobProgress> progress;
   if (outcome.reports) progress.emplace(members, options.repeat, needed_bytes(job));
-  std::mutex mutex;  // the worker's thread and the session's both report
+  std::mutex mutex;  // of progress: the worker's thread, the session's and the ticking one use it
   const auto on_progress = [&](const MemberProgress& p) {
     const std::lock_guard lock(mutex);
     // Only this member is visible; it represents all.
     if (progress) progress->update(0, std::string(p.phase), p.repeat, p.done_bytes * static_cast<ByteCount>(members));
   };
+  std::condition_variable_any stopping;
+  std::jthread ticking;  // ends before what it uses
+  if (progress) {
+    ticking = std::jthread([&](const std::stop_token& stop) {
+      constexpr auto interval = std::chrono::milliseconds(500);
+      std::unique_lock lock(mutex);
+      while (!stopping.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) progress->tick();
+    });
+  }
   const auto deliver = [&](Session* session, const MemberResult& result) {
     outcome.results.assign(1, result);
     if (session == nullptr) return;  // it never joined, so no other process can report it

@@ -2,12 +2,16 @@
 #include "cli/run_progress.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cmath>
+#include <iterator>
+#include <string_view>
 
 #include "cli/text.hpp"
+#include "support/list_of.hpp"
 #include "support/stderr.hpp"
 
 namespace shardwire::cli {
@@ -17,12 +21,28 @@ using namespace std::chrono_literals;
 
 // Phases in a member's order; the job is in the phase of its last member. Waiting does not count as a phase of the job.
 struct Phase {
-  const char* name;
+  std::string_view name;
   const char* text;
 };
 constexpr Phase phases[] = {{"join", "joining"},           {"allocate", "allocating"},
                             {"fill", "making values"},     {"restore", "restoring"},
                             {"bind", "looking for paths"}, {"check", "checking every element"}};
+constexpr int restore_phase = 3;
+static_assert(phases[restore_phase].name == "restore");
+
+// "8 s", "3 min 20 s", "2 h 5 min"
+std::string whole_seconds(double seconds) {
+  constexpr double longest = 1e9;
+  const auto whole = std::llround(std::min(seconds, longest));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+}
+
+std::size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? std::size_t{size.ws_col} : 80;
+}
 
 }  // namespace
 
@@ -34,64 +54,93 @@ JobProgress::JobProgress(int members, int repeats, ByteCount needed_bytes, bool 
       silent_(!shown) {
 }
 
-void JobProgress::update(int member, const std::string& phase, int repeat, ByteCount done_bytes) {
+void JobProgress::update(int member, const std::string& phase, int repeat, ByteCount done_bytes,
+                         Clock::time_point now) {
   if (member < 0 || member >= static_cast<int>(members_.size())) return;
   Member& one = members_[static_cast<std::size_t>(member)];
+  const auto known =
+      std::find_if(std::begin(phases), std::end(phases), [&](const Phase& other) { return other.name == phase; });
+  one.waits = known == std::end(phases);
+  if (one.waits || repeat < repeat_) return;
   if (repeat > repeat_) {
     repeat_ = repeat;
-    for (Member& other : members_) other.done_bytes = 0;
+    std::fill(members_.begin(), members_.end(), Member{});
   }
-  one.phase = phase;
-  if (phase == "restore") one.done_bytes = done_bytes;
-  std::string now;
-  for (const Phase& known : phases) {
-    const auto in_it = [&](const Member& m) { return m.phase == known.name; };
-    if (std::any_of(members_.begin(), members_.end(), in_it)) {
-      now = known.text;
-      break;
-    }
-  }
-  if (now.empty()) return;
-  const bool changed = now != phase_;
-  phase_ = now;
-  show(changed);
+  one.phase = static_cast<int>(known - std::begin(phases));
+  if (one.phase == restore_phase) one.done_bytes = done_bytes;
+  tick(now);
 }
 
-std::string JobProgress::describe(ByteCount done) const {
-  std::string text = repeats_ > 1 ? fmt::format("restore {} of {}: {}", repeat_ + 1, repeats_, phase_) : phase_;
-  if (phase_ == "restoring" && needed_bytes_ > 0) {
-    text += fmt::format(", {} of {}", human_bytes(static_cast<double>(done)),
-                        human_bytes(static_cast<double>(needed_bytes_)));
+void JobProgress::tick(Clock::time_point now) {
+  constexpr auto none = static_cast<int>(std::size(phases));
+  int phase = none;
+  for (const Member& one : members_) {
+    if (!one.waits && one.phase >= 0) phase = std::min(phase, one.phase);
   }
-  return text;
-}
-
-void JobProgress::show(bool phase_changed) {
-  if (silent_) return;
-  ByteCount done = 0;
-  for (const Member& member : members_) done += member.done_bytes;
-  const double share =
-      needed_bytes_ == 0 ? 1 : std::min(1.0, static_cast<double>(done) / static_cast<double>(needed_bytes_));
-  const auto now = std::chrono::steady_clock::now();
+  const bool changed = phase != none && phase != phase_;
+  if (changed) {
+    phase_ = phase;
+    phase_began_ = now;
+    awaited_shown_ = false;
+  }
+  if (silent_ || phase_ < 0) return;
   if (terminal_) {
-    if (!phase_changed && now - shown_ < 100ms) return;
-    constexpr int width = 30;
-    const int full = phase_ == "joining" || phase_ == "allocating" || phase_ == "making values"
-                         ? 0
-                         : static_cast<int>(share * width);
-    support::write_stderr("\r\033[K[{:=<{}}{: <{}}] {}", "", full, "", width - full, describe(done));
-    std::fflush(stderr);
-    bar_shown_ = true;
-    shown_ = now;
+    if (changed || now - shown_ >= 100ms) draw(now);
     return;
   }
-  // A line per phase; within a long phase one per tenth, at most one a second, and one every five seconds.
-  const int tenths = static_cast<int>(share * 10);
-  const bool advanced = phase_ == "restoring" && tenths > tenths_ && now - shown_ > 1s;
-  if (!phase_changed && !advanced && now - shown_ < 5s) return;
-  tenths_ = tenths;
+  const bool first_awaited = !awaited_shown_ && !awaited(now).empty();
+  if (!(changed && repeat_ == 0) && !first_awaited && now - shown_ < 10s) return;
+  awaited_shown_ = awaited_shown_ || first_awaited;
   shown_ = now;
-  support::write_stderr("shardwire: {}\n", describe(done));
+  support::write_stderr("shardwire: {}\n", describe(now));
+}
+
+ByteCount JobProgress::received_bytes() const {
+  ByteCount done = 0;
+  for (const Member& one : members_) done += one.done_bytes;
+  return done;
+}
+
+// "; waiting for rank 2": ranks that are still in the phase of the job after others have left it. Empty if they are many.
+std::string JobProgress::awaited(Clock::time_point now) const {
+  constexpr std::size_t max_named = 4;
+  if (now - phase_began_ < 2s) return {};
+  std::vector<int> ranks;
+  bool others = false;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const Member& one = members_[i];
+    if (one.phase == phase_ && !one.waits) ranks.push_back(static_cast<int>(i));
+    others = others || one.phase > phase_ || (one.phase == phase_ && one.waits);
+  }
+  if (!others || ranks.empty() || ranks.size() > max_named) return {};
+  return fmt::format("; waiting for rank{} {}", ranks.size() == 1 ? "" : "s", support::runs_of(ranks));
+}
+
+std::string JobProgress::describe(Clock::time_point now) const {
+  std::string text = phases[phase_].text;
+  if (repeats_ > 1) text = fmt::format("restore {} of {}: {}", repeat_ + 1, repeats_, text);
+  if (phase_ == restore_phase && needed_bytes_ > 0) {
+    const ByteCount done = received_bytes();
+    text += fmt::format(", {} of {}", human(done), human(needed_bytes_));
+    const double seconds = std::chrono::duration<double>(now - phase_began_).count();
+    if (seconds >= 1 && done > 0 && done < needed_bytes_) {
+      const double rate = static_cast<double>(done) / seconds;
+      text += fmt::format(", {}/s, {} left", human_bytes(rate),
+                          whole_seconds(static_cast<double>(needed_bytes_ - done) / rate));
+    }
+  }
+  return text + awaited(now);
+}
+
+void JobProgress::draw(Clock::time_point now) {
+  constexpr int width = 20;
+  double share = phase_ < restore_phase ? 0 : 1;
+  if (needed_bytes_ > 0) share = static_cast<double>(received_bytes()) / static_cast<double>(needed_bytes_);
+  const int full = static_cast<int>(std::min(1.0, share) * width);
+  const std::string line = fmt::format("[{:=<{}}{: <{}}] {}", "", full, "", width - full, describe(now));
+  support::write_stderr("\r\033[K{}", line.substr(0, terminal_columns() - 1));
+  bar_shown_ = true;
+  shown_ = now;
 }
 
 void JobProgress::finish() {

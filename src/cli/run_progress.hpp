@@ -9,26 +9,35 @@
 
 namespace shardwire::cli {
 
-/// Shows the progress of a job of many members on standard error: a bar on a terminal, else a line from time to time.
+/// Shows the progress of a job of many members on standard error: a bar on a terminal, elsewhere a line for each phase of
+/// the first restore, and a line each ten seconds. A phase that lasts names the ranks that the others wait for.
 class JobProgress {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// `shown`: false shows nothing.
   JobProgress(int members, int repeats, ByteCount needed_bytes, bool shown = true);
   ~JobProgress() { finish(); }
   JobProgress(const JobProgress&) = delete;
   JobProgress& operator=(const JobProgress&) = delete;
 
-  void update(int member, const std::string& phase, int repeat, ByteCount done_bytes);
+  void update(int member, const std::string& phase, int repeat, ByteCount done_bytes,
+              Clock::time_point now = Clock::now());
+  /// Shows what changes without an update. Call it about twice a second.
+  void tick(Clock::time_point now = Clock::now());
   /// Ends the line of the bar.
   void finish();
 
  private:
   struct Member {
-    std::string phase;
+    int phase = -1;  ///< the last one of this restore; -1: none yet
+    bool waits = false;
     ByteCount done_bytes = 0;
   };
-  [[nodiscard]] std::string describe(ByteCount done) const;
-  void show(bool phase_changed);
+  [[nodiscard]] ByteCount received_bytes() const;
+  [[nodiscard]] std::string awaited(Clock::time_point now) const;
+  [[nodiscard]] std::string describe(Clock::time_point now) const;
+  void draw(Clock::time_point now);
 
   std::vector<Member> members_;
   int repeats_;
@@ -37,9 +46,10 @@ class JobProgress {
   bool terminal_;
   bool silent_;
   bool bar_shown_ = false;
-  std::string phase_;
-  int tenths_ = -1;
-  std::chrono::steady_clock::time_point shown_{};
+  int phase_ = -1;
+  Clock::time_point phase_began_{};
+  bool awaited_shown_ = false;  // in this phase
+  Clock::time_point shown_{};
 };
 
 }  // namespace shardwire::cli

@@ -86,6 +86,7 @@ class Supervisor {
   JobOutcome run() {
     while (any_alive()) {
       listen();
+      progress_.tick();
       if (outcome_.interrupted) {
         end_all();
         break;

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes that the supervisor of `shardwire run` ends, and when; each test process does one thing.
+// The processes that the supervisor of `shardwire run` ends, and when; each test process does one thing. What it shows
+// meanwhile.
+#include <fcntl.h>
 #include <unistd.h>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <thread>
 
 #include "cli/run_supervisor.hpp"
@@ -57,6 +62,39 @@ Ended run(const std::vector<ProcessPlan>& plans) {
 }
 
 constexpr auto seconds = std::chrono::seconds(20);  // far below the members' own timeouts
+
+constexpr ByteCount gigabyte = 1000 * 1000 * 1000;
+
+Clock::time_point at(int second) {
+  return Clock::time_point(std::chrono::hours(1)) + std::chrono::seconds(second);
+}
+
+// What `body` writes to standard error, which is a terminal or a pipe. It has to fit into a pipe.
+std::string shown(bool terminal, const std::function<void()>& body) {
+  int ends[2] = {-1, -1};
+  if (terminal) {
+    ends[0] = ::posix_openpt(O_RDWR | O_NOCTTY);
+    BOOST_REQUIRE(::grantpt(ends[0]) == 0);
+    BOOST_REQUIRE(::unlockpt(ends[0]) == 0);
+    ends[1] = ::open(::ptsname(ends[0]), O_RDWR | O_NOCTTY);
+  } else {
+    BOOST_REQUIRE(::pipe(ends) == 0);
+  }
+  const int before = ::dup(STDERR_FILENO);
+  BOOST_REQUIRE(::dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+  ::close(ends[1]);
+  body();
+  std::fflush(stderr);
+  ::dup2(before, STDERR_FILENO);  // closes the last writing end
+  ::close(before);
+  std::string text;
+  char block[4096];
+  for (ssize_t got = 0; (got = ::read(ends[0], block, sizeof block)) > 0;) {
+    text.append(block, static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  return text;
+}
 
 }  // namespace
 
@@ -131,6 +169,78 @@ BOOST_AUTO_TEST_CASE(gaps_arrive_whole_however_many_they_are) {
     const Gap gap{"layers." + std::to_string(i), "m", {{i, 2}, {3, 4}}, Rank{7}};
     BOOST_REQUIRE((errors[1].gaps[static_cast<std::size_t>(i)] == gap));
   }
+}
+
+BOOST_AUTO_TEST_CASE(progress_has_a_line_for_each_phase_and_one_each_ten_seconds) {
+  const std::string text = shown(false, [] {
+    JobProgress progress(2, 1, 4 * gigabyte);
+    progress.update(0, "join", 0, 0, at(0));
+    progress.update(1, "join", 0, 0, at(0));
+    progress.update(0, "restore", 0, 0, at(1));  // the job is in the phase of its last member
+    progress.update(1, "restore", 0, 0, at(1));
+    for (int second = 2; second < 25; ++second) {
+      progress.update(0, "restore", 0, static_cast<ByteCount>(second - 1) * gigabyte / 10, at(second));
+    }
+  });
+  BOOST_TEST(text ==
+             "shardwire: joining\n"
+             "shardwire: restoring, 0 B of 4.00 GB\n"
+             "shardwire: restoring, 1.00 GB of 4.00 GB, 100 MB/s, 30 s left\n"
+             "shardwire: restoring, 2.00 GB of 4.00 GB, 100 MB/s, 20 s left\n");
+}
+
+BOOST_AUTO_TEST_CASE(progress_names_the_ranks_that_others_wait_for) {
+  const std::string text = shown(false, [] {
+    JobProgress progress(4, 1, gigabyte);
+    for (int member = 0; member < 4; ++member) progress.update(member, "join", 0, 0, at(0));
+    for (int member = 0; member < 2; ++member) progress.update(member, "allocate", 0, 0, at(1));
+    for (int second = 1; second < 5; ++second) progress.tick(at(second));
+    progress.update(3, "allocate", 0, 0, at(5));
+    progress.tick(at(12));
+    progress.update(2, "allocate", 0, 0, at(13));
+    progress.update(0, "wait", 0, 0, at(13));
+    progress.tick(at(15));
+  });
+  BOOST_TEST(text ==
+             "shardwire: joining\n"
+             "shardwire: joining; waiting for ranks 2, 3\n"
+             "shardwire: joining; waiting for rank 2\n"
+             "shardwire: allocating\n"
+             "shardwire: allocating; waiting for ranks 1..3\n");
+}
+
+BOOST_AUTO_TEST_CASE(progress_of_repeated_restores_has_the_phases_of_the_first) {
+  const std::string text = shown(false, [] {
+    JobProgress progress(1, 3, 4 * gigabyte);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      progress.update(0, "fill", repeat, 0, at(3 * repeat));
+      progress.update(0, "restore", repeat, 0, at(3 * repeat + 1));
+      progress.update(0, "check", repeat, 0, at(3 * repeat + 2));
+    }
+    progress.tick(at(11));
+    progress.tick(at(12));
+    progress.update(0, "wait", 3, 0, at(13));
+    progress.tick(at(30));
+  });
+  BOOST_TEST(text ==
+             "shardwire: restore 1 of 3: making values\n"
+             "shardwire: restore 1 of 3: restoring, 0 B of 4.00 GB\n"
+             "shardwire: restore 1 of 3: checking every element\n"
+             "shardwire: restore 3 of 3: checking every element\n"
+             "shardwire: restore 3 of 3: checking every element\n");
+}
+
+BOOST_AUTO_TEST_CASE(progress_is_a_bar_on_a_terminal) {
+  const std::string text = shown(true, [] {
+    JobProgress progress(1, 1, 8 * gigabyte);
+    progress.update(0, "restore", 0, 0, at(0));
+    progress.update(0, "restore", 0, 2 * gigabyte, at(2));
+    progress.update(0, "restore", 0, 2 * gigabyte, at(2));  // too soon
+  });
+  BOOST_TEST(text ==
+             "\r\033[K[                    ] restoring, 0 B of 8.00 GB"
+             "\r\033[K[=====               ] restoring, 2.00 GB of 8.00 GB, 1.00 GB/s, 6 s left"
+             "\r\033[K");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
