@@ -11,7 +11,6 @@
 #include "cli/command.hpp"
 #include "cli/job_options.hpp"
 #include "cli/perf_options.hpp"
-#include "cli/run_report.hpp"
 #include "cli/text.hpp"
 #include "control/tls.hpp"
 #include "move/traits.hpp"
@@ -52,6 +51,10 @@ void refuse_others(const PerfWords& words) {
   if (words.ranks) refuse("--ranks");
   if (words.layers) refuse("--layers");
   if (!words.plot.empty()) refuse("--plot");
+  if (!words.output.empty()) refuse("--output");
+  if (words.json) refuse("--json");
+  if (!words.target.empty()) refuse("--target");
+  if (!words.calibration.empty()) refuse("--calibration");
   if (!words.rate.empty()) refuse("--rate");
   if (support::is_set("SHARDWIRE_ENCRYPT_PAYLOAD")) refuse("SHARDWIRE_ENCRYPT_PAYLOAD");
 }
@@ -246,7 +249,6 @@ int calibrate(const PerfWords& words) {
   const ByteCount most = words.bytes.empty() ? default_bytes : parse_bytes("--bytes", words.bytes);
   if (most < 4096 || most % 4096 != 0) throw UsageError("--bytes: a multiple of 4096 is expected");
   const std::string path = words.calibrate.empty() ? "calibration.json" : words.calibrate;
-  if (!words.output.empty()) require_writable("--output", words.output);
   std::vector<Fitted> all;
   for (const Pass& pass : passes) {
     support::write_stderr("measuring {}{}{}\n", pass.transport, pass.ordinary ? ", ordinary memory" : "",

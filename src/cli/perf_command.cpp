@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -7,6 +8,7 @@
 
 #include "cli/command.hpp"
 #include "cli/job_options.hpp"
+#include "cli/output.hpp"
 #include "cli/perf_options.hpp"
 #include "cli/run_job.hpp"
 #include "cli/run_report.hpp"
@@ -26,15 +28,10 @@ void write_text(const std::string& path, const std::string& text) {
   if (!file) throw Error(ErrorCode::out_of_resources, fmt::format("{} cannot be written", path));
 }
 
-void write_rows(const JsonRows& rows, const std::string& path) {
+std::string rows_text(const JsonRows& rows) {
   std::string text;
   for (const auto& row : rows) text += row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (path.empty()) {
-    fmt::print("{}", text);
-    std::fflush(stdout);
-  } else {
-    write_text(path, text);
-  }
+  return text;
 }
 
 // `outcomes`: one, or one for each start of the processes.
@@ -48,8 +45,15 @@ int finish(const PerfWords& words, const perf::Setup& setup, const std::vector<p
     support::write_stderr("shardwire: a method that was asked for is not possible here\n");
     return exit_failed;
   }
-  write_rows(rows, words.output);
-  print_rows(rows);
+  // Some launchers give a process a terminal of its own.
+  const bool for_people = !words.json && !started_by_launcher() && ::isatty(STDOUT_FILENO) == 1;
+  if (!words.output.empty()) {
+    write_text(words.output, rows_text(rows));
+  } else if (!for_people) {
+    write_output(rows_text(rows));
+    std::fflush(stdout);  // before the table, where both go to one file
+  }
+  if (!words.json) print_rows(rows);
   if (!words.plot.empty()) write_text(words.plot, draw_rows(rows));
   return exit_done;
 }
@@ -62,6 +66,7 @@ int run(const PerfWords& words) {
       throw UsageError("--calibrate starts processes of its own, so it is not for a job that a launcher started");
     return calibrate(words);
   }
+  if (words.json && !words.output.empty()) throw UsageError("--json prints the rows, --output writes them: name one");
   if (!words.output.empty()) require_writable("--output", words.output);
   if (!words.plot.empty()) require_writable("--plot", words.plot);
   if (!launched) {
@@ -120,6 +125,10 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--calibrate", words->calibrate,
                  "measure the costs of the methods here, into this file (default: calibration.json)")
       ->expected(0, 1);
+  app.add_flag(
+      "--json", words->json,
+      "print the rows, one JSON text a line, and no table (default: the table, and the rows too where standard "
+      "output is no terminal)");
   app.add_option("--output", words->output, "write rows to this file instead of standard output, one JSON text a line");
   app.add_option("--plot", words->plot, "draw speed over run length into this SVG file; without a CASE");
   app.add_option("--target", words->target, "name of the measurement, kept in its rows");

@@ -36,6 +36,7 @@ struct PerfWords {
   bool ordinary = false;
   bool disjoint = false;
   bool pairs = false;
+  bool json = false;
   bool calibrates = false;  ///< the option was given
 };
 

@@ -58,6 +58,7 @@ const Usage usages[] = {
     {"less_than_one_start", {"--fresh", "0"}, "1 to 1000 are expected"},
     {"missing_calibration", {"--calibration", "/nonexistent/costs.json"}, "/nonexistent/costs.json"},
     {"output_nowhere", {"--output", "/nonexistent/rows.jsonl"}, "/nonexistent/rows.jsonl"},
+    {"rows_twice", {"--json", "--output", "/tmp/rows.jsonl"}, "--json prints the rows, --output writes them: name one"},
     {"plot_nowhere", {"--plot", "/nonexistent/plot.svg"}, "/nonexistent/plot.svg"},
     {"runs_of_a_case", {"-", "--runs", "4K"}, "--runs belongs to a sweep"},
     {"ranks_of_a_case", {"-", "--ranks", "4"}, "--ranks belongs to a sweep"},
@@ -66,6 +67,10 @@ const Usage usages[] = {
     {"calibration_over_tcp", {"--tcp", "--calibrate"}, "takes no --tcp"},
     {"calibration_of_ordinary_memory", {"--ordinary", "--calibrate"}, "takes no --ordinary"},
     {"calibration_of_device_memory", {"--memory", "cuda", "--calibrate"}, "takes no --memory"},
+    {"calibration_in_rows", {"--json", "--calibrate"}, "takes no --json"},
+    {"calibration_in_a_file_of_rows", {"--output", "/tmp/rows.jsonl", "--calibrate"}, "takes no --output"},
+    {"calibration_by_another", {"--calibration", "costs.json", "--calibrate"}, "takes no --calibration"},
+    {"calibration_with_a_name", {"--target", "mine", "--calibrate"}, "takes no --target"},
     {"calibration_with_digests", {"--verify", "digest", "--calibrate"}, "takes no --verify"},
     {"calibration_within_a_process", {"--transport", "loopback", "--calibrate"}, "loopback reaches no other process"},
 };

@@ -98,6 +98,15 @@ CommandResult perf(Words words, const std::string& input = "",
   return run_command(std::move(words), input, std::move(environment));
 }
 
+// `out` has what one terminal shows of both streams.
+CommandResult perf_on_a_terminal(const Words& words) {
+  Words all{"/usr/bin/python3", "-c",
+            "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))", command_path(),
+            "perf"};
+  all.insert(all.end(), words.begin(), words.end());
+  return RunningCommand(std::move(all)).wait();
+}
+
 // Checks all that a row promises, whatever the measurement.
 void check_row(const Json& row, int processes) {
   for (const char* field : {"name", "options", "commit", "machine", "versions", "seconds", "seconds_min", "seconds_max",
@@ -166,6 +175,20 @@ BOOST_AUTO_TEST_CASE(what_is_local_can_be_measured_alone) {
   const auto rows = rows_of(result.out);
   BOOST_TEST(rows.size() == 2U);
   for (const Json& row : rows) BOOST_TEST(row.at("method") == "local");
+}
+
+BOOST_AUTO_TEST_CASE(a_terminal_has_the_table_alone_and_json_the_rows_alone) {
+  Words words{"--runs", "4K", "--bytes", "64K", "--repeats", "1", "--method", "local", "--transport", transport()};
+  const CommandResult table = perf_on_a_terminal(words);
+  BOOST_REQUIRE_MESSAGE(table.exit_code == 0, table.out);
+  BOOST_TEST(table.out.find("processes, ") != std::string::npos, table.out);
+  BOOST_TEST(table.out.find('{') == std::string::npos, table.out);
+  words.emplace_back("--json");
+  for (const CommandResult& rows : {perf_on_a_terminal(words), perf(words)}) {
+    BOOST_REQUIRE_MESSAGE(rows.exit_code == 0, rows.out + rows.err);
+    BOOST_TEST(count(rows.out, "\"run_bytes\"") == 1U);
+    BOOST_TEST((rows.out + rows.err).find("processes, ") == std::string::npos, rows.out + rows.err);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_case_has_one_row_and_its_bytes_add_up) {
