@@ -9,7 +9,7 @@
 #include "cli/case_make.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
-#include "shardwire/version.hpp"
+#include "cli/usage.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -23,11 +23,23 @@ std::function<int()> declare_check(CLI::App& app) {
   };
 }
 
+constexpr Example check_examples[] = {
+    {"shardwire case check case.json", "what the file means, and what in it is most likely not meant"},
+};
+constexpr Example from_hf_examples[] = {
+    {"shardwire case from-hf config.json --source fsdp=16 --target fsdp=8,tp=2", "from 16 ranks to a mesh of 8 by 2"},
+    {"shardwire case from-hf config.json --source fsdp=8 --target fsdp=6 --optimizer muon", "with the states of Muon"},
+};
+constexpr Example from_index_examples[] = {
+    {"shardwire case from-safetensors-index model.safetensors.index.json --source fsdp=8 --target tp=8",
+     "the shapes of a checkpoint"},
+};
 constexpr Command actions[] = {
-    {"check", "Say what a case file means, and what in it is most likely not meant", declare_check},
-    {"from-hf", "Write the case file of a model, from its config.json of the transformers library", declare_from_hf},
+    {"check", "Say what a case file means, and what in it is most likely not meant", check_examples, declare_check},
+    {"from-hf", "Write the case file of a model, from its config.json of the transformers library", from_hf_examples,
+     declare_from_hf},
     {"from-safetensors-index", "Write the case file of a checkpoint, from the headers of its files",
-     declare_from_safetensors_index},
+     from_index_examples, declare_from_safetensors_index},
 };
 
 }  // namespace
@@ -39,8 +51,7 @@ std::function<int()> declare_case(CLI::App& app) {
           ->description("print the JSON Schema (draft 2020-12) of case files, for editors and other checkers");
   const auto chosen = std::make_shared<std::function<int()>>();  // owners: callbacks of the parser and the run
   for (const Command& action : actions) {
-    CLI::App* const sub = app.add_subcommand(std::string(action.name), std::string(action.summary));
-    sub->set_version_flag("--version", fmt::format("shardwire {}", version()));
+    CLI::App* const sub = add_command(app, action);
     sub->parse_complete_callback([run = action.declare(*sub), chosen] { *chosen = run; });
   }
   return [schema, chosen] {

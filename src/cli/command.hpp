@@ -18,10 +18,17 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A command line that --help shows.
+struct Example {
+  std::string_view line;
+  std::string_view what;
+};
+
 /// One subcommand.
 struct Command {
   std::string_view name;
   std::string_view summary;
+  std::span<const Example> examples;
   /// Adds the options to `app`; the returned function runs the command and returns the exit code.
   /// Errors: the run may throw CaseError and UsageError (exit 2) or any other exception (exit 1).
   std::function<int()> (*declare)(CLI::App& app);

@@ -23,6 +23,14 @@ namespace {
 using namespace shardwire;
 using namespace shardwire::cli;
 
+constexpr Example first_examples[] = {
+    {"shardwire doctor", "which transports work here"},
+    {"shardwire case from-hf config.json --source fsdp=8 --target fsdp=6", "a case file of a model"},
+    {"shardwire plan case.json --totals", "the bytes that cross between the ranks of a case"},
+    {"shardwire run case.json", "moves them between processes, and checks every element"},
+    {"shardwire run --help", "the options of a command"},
+};
+
 int fail(int code, const std::string& why) {
   std::fflush(stdout);
   support::write_stderr("shardwire: {}\n", why);
@@ -33,10 +41,10 @@ int run(int argc, char** argv) {
   CLI::App app{"Exchange of sharded optimizer state between trainer ranks", "shardwire"};
   app.set_version_flag("--version", fmt::format("shardwire {}", version()));
   app.require_subcommand(0, 1);  // so that a misspelt command is named instead of "a subcommand is required"
+  app.footer(help_footer(first_examples));
   std::function<int()> chosen;
   for (const Command& command : commands()) {
-    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
-    sub->set_version_flag("--version", fmt::format("shardwire {}", version()));
+    CLI::App* const sub = add_command(app, command);
     sub->parse_complete_callback([run_command = command.declare(*sub), &chosen] { chosen = run_command; });
   }
   try {

@@ -3,13 +3,27 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
+#include "shardwire/version.hpp"
 #include "support/nearest.hpp"
 
 namespace shardwire::cli {
 namespace {
+
+struct ExitMeaning {
+  Exit code;
+  std::string_view meaning;
+};
+// docs/failures.md has the same.
+constexpr ExitMeaning exit_meanings[] = {
+    {exit_done, "done, and every element that moved is verified"},
+    {exit_failed, "the operation failed"},
+    {exit_usage, "wrong usage or case file"},
+    {exit_interrupted, "interrupted"},
+};
 
 // The command and subcommands that the words chose, outermost first.
 std::vector<const CLI::App*> chosen(const CLI::App& app) {
@@ -38,6 +52,25 @@ std::string unknown_word(const CLI::App& app, const std::string& word) {
 }
 
 }  // namespace
+
+std::string help_footer(std::span<const Example> examples) {
+  std::string text = "Exit status:\n";
+  for (const ExitMeaning& one : exit_meanings) {
+    text += fmt::format("  {:<5}{}\n", static_cast<int>(one.code), one.meaning);
+  }
+  std::size_t width = 0;
+  for (const Example& one : examples) width = std::max(width, one.line.size());
+  text += "\nExamples:";
+  for (const Example& one : examples) text += fmt::format("\n  {:<{}}  {}", one.line, width, one.what);
+  return text;
+}
+
+CLI::App* add_command(CLI::App& app, const Command& command) {
+  CLI::App* const sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
+  sub->set_version_flag("--version", fmt::format("shardwire {}", version()));
+  sub->footer(help_footer(command.examples));
+  return sub;
+}
 
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<const CLI::App*> chain = chosen(app);

@@ -2,9 +2,17 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <span>
 #include <string>
 
+#include "cli/command.hpp"
+
 namespace shardwire::cli {
+
+/// What --help ends with: exit statuses, and the examples. debian/manual makes sections of it.
+std::string help_footer(std::span<const Example> examples);
+/// Adds a subcommand to `app` with all but its own options and its callback.
+CLI::App* add_command(CLI::App& app, const Command& command);
 
 /// What is wrong with a command line that `app` refused, and where help is: "plan: the option --jsno is unknown ..".
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error);

@@ -5,6 +5,7 @@
 * Links to files and headings lead somewhere, and rows of tables have as many cells as their head.
 * Each public header and module of Python is on a page of docs/reference.
 * Files of tests and cases of tests that are named exist; so do names of C++, variables, and options of the command.
+* Examples of --help are commands with their options, and its exit statuses are those of docs/failures.md.
 * SECURITY.md lists the fuzz targets.
 * Every block of C++ compiles. What it takes from elsewhere stands in a comment before it: <!-- given: PARAMETERS -->
 * `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 ROOT, SHARDWIRE = (pathlib.Path(one).resolve() for one in sys.argv[1:3])
 COMPILER = sys.argv[3:]
@@ -145,19 +146,40 @@ def help_of(command: str, known: dict[str, str] = {}) -> str:
     return known[command]
 
 
+def wrong_commands(lines: Iterable[str]) -> Iterator[str]:
+    for code in lines:
+        for command, rest in re.findall(r"\bshardwire ([a-z]+)\b([^#|&]*)", code):
+            within = re.match(r" ([a-z]+(?:-[a-z]+)*)", rest)  # `case check`
+            if within and help_of(f"{command} {within[1]}"):
+                command = f"{command} {within[1]}"
+            if not help_of(command):
+                yield f"{code}: there is no command {command}"
+            for option in re.findall(r"--[a-z-]+", rest):
+                if not re.search(rf"{option}\b", help_of(command).partition("\nExamples:\n")[0]):
+                    yield f"{code}: {command} has no {option}"
+
+
 def options() -> Iterator[str]:
     for page in FOR_USERS:
         blocks = (code for language, code in BLOCK.findall(page.read_text()) if language in ("", "sh", "console"))
-        for code in (*inline(page), *"".join(blocks).splitlines()):
-            for command, rest in re.findall(r"\bshardwire ([a-z]+)\b([^#|&]*)", code):
-                within = re.match(r" ([a-z]+(?:-[a-z]+)*)", rest)  # `case check`
-                if within and help_of(f"{command} {within[1]}"):
-                    command = f"{command} {within[1]}"
-                if not help_of(command):
-                    yield place(page, f"{code}: there is no command {command}")
-                for option in re.findall(r"--[a-z-]+", rest):
-                    if not re.search(rf"{option}\b", help_of(command)):
-                        yield place(page, f"{code}: {command} has no {option}")
+        yield from (place(page, problem) for problem in wrong_commands((*inline(page), *"".join(blocks).splitlines())))
+
+
+def helps() -> Iterator[str]:
+    """Each --help has examples that the command takes, and the exit statuses of docs/failures.md."""
+    listed = re.findall(r"^\| (\d+) \| (.*) \|$", (ROOT / "docs/failures.md").read_text(), re.M)
+    commands = [""]
+    for command in commands:  # grows by the subcommands of each
+        text = subprocess.run([SHARDWIRE, *command.split(), "--help"], capture_output=True, text=True).stdout
+        _, _, subcommands = text.partition("\nSubcommands:\n")
+        names = re.findall(r"^  ([a-z-]+) ", subcommands.partition("\n\n")[0], re.M)
+        commands += [f"{command} {name}".strip() for name in names]
+        statuses, _, examples = text.partition("\nExit status:\n")[2].partition("\n\nExamples:\n")
+        if re.findall(r"^  (\d+) +(.*)$", statuses, re.M) != listed:
+            yield f"shardwire {command} --help: its exit statuses are not those of docs/failures.md"
+        if not examples.strip():
+            yield f"shardwire {command} --help: there is no example"
+        yield from (f"shardwire {command} --help: {problem}" for problem in wrong_commands(examples.splitlines()))
 
 
 def fuzz_targets() -> Iterator[str]:
@@ -368,8 +390,8 @@ def reports() -> Iterator[str]:
             yield place(page, f"{field} of {name} is {'not listed' if field in known.get(name, set()) else 'no field'}")
 
 
-CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, fuzz_targets, compiles, consoles, plan_by_hand,
-         memory_of_a_rank, quotes, install, measurements, versions, reports]
+CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, helps, fuzz_targets, compiles, consoles,
+         plan_by_hand, memory_of_a_rank, quotes, install, measurements, versions, reports]
 failed = 0
 for case in CASES:
     problems = list(case())
