@@ -90,47 +90,69 @@ void print_json(Rank target, const PeerReport& row) {
 constexpr double far_below = 4;
 constexpr double ignored_excess_seconds = 1e-3;  // a short disturbance by other processes
 
-struct SlowTarget {
+// The second restore of a target rank.
+struct MeasuredTarget {
   Rank target{};
+  ByteCount bytes = 0;
   double seconds = 0;
   double expected_seconds = 0;
   std::string carriers{};
+
+  [[nodiscard]] bool is_slow() const {
+    return seconds > far_below * expected_seconds && seconds > expected_seconds + ignored_excess_seconds;
+  }
+  [[nodiscard]] std::string says() const {
+    return fmt::format("took {}, {} were expected, by {}; `perf --pairs` shows which pair it is",
+                       human_seconds(seconds), human_seconds(expected_seconds), carriers);
+  }
 };
 
-std::vector<SlowTarget> slow_targets(const std::vector<MemberResult>& results) {
-  std::vector<SlowTarget> slow;
+std::vector<MeasuredTarget> measured_targets(const std::vector<MemberResult>& results) {
+  std::vector<MeasuredTarget> targets;
   for (const MemberResult& result : results) {
-    SlowTarget one{.target = *result.target, .seconds = result.report.seconds.move};
+    MeasuredTarget one{.target = *result.target, .seconds = result.report.seconds.move};
     for (const PeerReport& peer : result.report.peers) {
+      one.bytes += peer.bytes;
       one.expected_seconds += peer.predicted_seconds;
       const std::string carrier = fmt::format("{} ({})", peer.path, peer.device);
       if (one.carriers.find(carrier) == std::string::npos) one.carriers += (one.carriers.empty() ? "" : ", ") + carrier;
     }
-    if (one.seconds > far_below * one.expected_seconds && one.seconds > one.expected_seconds + ignored_excess_seconds) {
-      slow.push_back(std::move(one));
-    }
+    targets.push_back(std::move(one));
   }
-  return slow;
+  return targets;
 }
 
-void print_slow(const std::vector<SlowTarget>& slow, bool json) {
-  if (!json) write_output("\nmeasured: ");
-  if (!json && slow.empty())
-    write_output(fmt::format("no rank took more than {} times as long as expected\n", far_below));
-  if (!json && !slow.empty()) write_output("to be looked at\n");
-  for (const SlowTarget& one : slow) {
-    const std::string says = fmt::format("took {}, {} were expected, by {}; `perf --pairs` shows which pair it is",
-                                         human_seconds(one.seconds), human_seconds(one.expected_seconds), one.carriers);
-    if (json) {
-      const Json row{{"flag", "slow path"},
-                     {"subject", fmt::format("target {}", to_int(one.target))},
-                     {"says", says},
-                     {"seconds", one.seconds},
-                     {"expected_seconds", one.expected_seconds}};
-      write_output(row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-    } else {
-      write_output(fmt::format("  slow path     target {} {}\n", to_int(one.target), says));
-    }
+void print_json(const MeasuredTarget& one) {
+  const auto speed = [&](double seconds) { return seconds > 0 ? static_cast<double>(one.bytes) / seconds : 0; };
+  Json json{{"target", to_int(one.target)},
+            {"bytes", one.bytes},
+            {"seconds", one.seconds},
+            {"bytes_per_second", speed(one.seconds)},
+            {"expected_seconds", one.expected_seconds},
+            {"expected_bytes_per_second", speed(one.expected_seconds)}};
+  if (one.is_slow()) {
+    json["flag"] = "slow path";
+    json["subject"] = fmt::format("target {}", to_int(one.target));
+    json["says"] = one.says();
+  }
+  write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void print(const std::vector<MeasuredTarget>& targets) {
+  const auto both = [](ByteCount bytes, double seconds) {
+    return fmt::format("{}, {}", human_seconds(seconds), rate_of(bytes, seconds));
+  };
+  write_output("\ntarget       bytes              measured              expected\n");
+  std::string slow;
+  for (const MeasuredTarget& one : targets) {
+    write_output(fmt::format("{:>6}{:>12}{:>22}{:>22}\n", to_int(one.target), human(one.bytes),
+                             both(one.bytes, one.seconds), both(one.bytes, one.expected_seconds)));
+    if (one.is_slow()) slow += fmt::format("  slow path     target {} {}\n", to_int(one.target), one.says());
+  }
+  if (slow.empty()) {
+    write_output(fmt::format("\nmeasured: no rank took more than {} times as long as expected\n", far_below));
+  } else {
+    write_output("\nmeasured: to be looked at\n" + slow);
   }
 }
 
@@ -188,7 +210,12 @@ void print(const Case& job, std::vector<MemberResult> results, const DoctorOptio
   print_flags(perf::find_flags(transport::pinnable_bytes(), max_bytes_of_a_rank(job)), json);
   if (!options.measure) return;
   print_port_shares(port_shares(results), json);
-  print_slow(slow_targets(results), json);
+  const std::vector<MeasuredTarget> targets = measured_targets(results);
+  if (json) {
+    for (const MeasuredTarget& one : targets) print_json(one);
+  } else {
+    print(targets);
+  }
 }
 
 RunOptions run_options(const DoctorOptions& words) {

@@ -8,7 +8,7 @@ namespace shardwire::cli {
 struct DoctorOptions {
   std::string transport;  ///< value of --transport; may be empty
   bool json = false;
-  bool measure = false;  ///< with a case: moves its state, and flags transfers far slower than expected
+  bool measure = false;  ///< with a case: moves its state, and shows measured beside expected times
 };
 
 /// Starts the ranks of a case, or joins those that a launcher has started, lets them plan and connect, and prints each

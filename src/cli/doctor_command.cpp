@@ -109,10 +109,11 @@ std::function<int()> declare_doctor(CLI::App& app) {
                  "auto, or names separated by commas: shm, tcp, ucx, libfabric, .. (default: SHARDWIRE_TRANSPORT "
                  "or auto)");
   app.add_flag("--measure", words->options.measure,
-               "with a CASE: move its state, and flag each target rank that takes more than four times as long as "
-               "expected");
+               "with a CASE: move its state, show for each target rank the measured time and speed beside the expected "
+               "ones, and flag a rank that takes more than four times as long as expected");
   app.add_flag("--json", words->options.json,
-               "a line of JSON for each transport, collective, GPU and flag, or for each path");
+               "a line of JSON for each transport, collective, GPU and flag, or for each path, and with --measure for "
+               "each port and target rank");
   return [words] { return run(*words); };
 }
 

@@ -96,7 +96,8 @@ BOOST_AUTO_TEST_CASE(each_pair_is_a_line_for_people) {
 }
 
 // Expectations come from cost files that no machine meets.
-BOOST_AUTO_TEST_CASE(what_takes_far_longer_than_expected_is_flagged) {
+BOOST_AUTO_TEST_CASE(measured_is_shown_beside_expected_and_flagged_if_it_is_far_longer) {
+  constexpr double bytes = 4000 * 2000 * 4;  // of each target rank
   Json big = Json::parse(rows_to_columns);
   big["tensors"][0]["shape"] = {4000, 6000};
   for (const bool slow : {true, false}) {
@@ -117,18 +118,35 @@ BOOST_AUTO_TEST_CASE(what_takes_far_longer_than_expected_is_flagged) {
                                              big.dump(), {{"SHARDWIRE_CALIBRATION", file.path()}});
     BOOST_TEST(result.exit_code == 0, result.err);
     std::set<std::string> subjects;
+    std::vector<int> targets;
     for (const Json& row : rows(result.out)) {
+      if (!row.contains("expected_seconds")) continue;
+      targets.push_back(row["target"].get<int>());
+      BOOST_TEST(row["bytes"].get<double>() == bytes);
+      BOOST_TEST(row["seconds"].get<double>() > 0);
+      for (const char* const which : {"", "expected_"}) {
+        const auto figure = [&](const char* name) { return row.at(std::string(which) + name).get<double>(); };
+        BOOST_TEST(figure("bytes_per_second") == bytes / figure("seconds"), boost::test_tools::tolerance(1e-9));
+      }
+      BOOST_TEST(row.contains("flag") == slow);
       if (!row.contains("flag")) continue;
       BOOST_TEST(row["flag"] == "slow path");
       BOOST_TEST(row["seconds"].get<double>() > 4 * row["expected_seconds"].get<double>());
       BOOST_TEST(row["says"].get<std::string>().find("were expected") != std::string::npos, row.dump());
       subjects.insert(row["subject"].get<std::string>());
     }
+    BOOST_TEST((targets == std::vector<int>{0, 1, 2}));
     BOOST_TEST(
         (subjects == (slow ? std::set<std::string>{"target 0", "target 1", "target 2"} : std::set<std::string>{})));
     const CommandResult text = run_command({"doctor", "-", "--measure", "--transport", transport()}, big.dump(),
                                            {{"SHARDWIRE_CALIBRATION", file.path()}});
     BOOST_TEST(text.out.find(", moved twice;") != std::string::npos, text.out);
+    const std::size_t title =
+        text.out.find("\ntarget       bytes              measured              expected\n     0     32.0 MB ");
+    BOOST_TEST(title != std::string::npos, text.out);
+    for (const char* const line : {"\n     1     32.0 MB ", "\n     2     32.0 MB "}) {
+      BOOST_TEST(text.out.find(line, title) != std::string::npos, text.out);
+    }
     BOOST_TEST(text.out.find(slow ? "measured: to be looked at" : "measured: no rank took") != std::string::npos,
                text.out);
   }
