@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -165,14 +166,21 @@ std::function<int()> declare_keep(CLI::App& app) {
   app.add_option("--job", options->keeper.job, "whose state is kept: trainers name the same (SHARDWIRE_KEEPER)");
   app.add_option("--socket", options->keeper.socket,
                  "local socket, a path if it begins with '/' (SHARDWIRE_KEEPER_SOCKET; default: by user and job)");
-  app.add_option("--budget", options->budget, "memory for snapshots, such as 64G");
-  app.add_option("--ttl", options->time_to_live, "drop snapshots so many seconds after the end of their trainers");
-  app.add_option("--transport", options->transport,
-                 "how readers reach what is kept (SHARDWIRE_TRANSPORT; default: auto)");
+  const std::array<const CLI::Option*, 3> of_the_keeper{
+      app.add_option("--budget", options->budget, "memory for snapshots, such as 64G"),
+      app.add_option("--ttl", options->time_to_live, "drop snapshots so many seconds after the end of their trainers"),
+      app.add_option("--transport", options->transport,
+                     "how readers reach what is kept (SHARDWIRE_TRANSPORT; default: auto)")};
   app.add_flag("--status", options->status, "show what the keeper of this host holds");
   app.add_flag("--json", options->json, "with --status: as JSON");
   app.add_option("--drop", options->drop, "drop what is kept under this name, of trainers that have ended");
-  return [options] {
+  return [options, of_the_keeper] {
+    const bool asks = options->status || options->drop;
+    for (const CLI::Option* one : of_the_keeper) {
+      if (!asks || one->count() == 0) continue;
+      throw UsageError(
+          fmt::format("{} goes with neither --status nor --drop: they ask the keeper that runs", one->get_name()));
+    }
     options->keeper = named(options->keeper);
     if (options->json && !options->status) throw UsageError("--json goes with --status");
     if (options->drop && options->drop->empty()) throw UsageError("--drop: which name?");
@@ -185,7 +193,7 @@ std::function<int()> declare_keep(CLI::App& app) {
       const auto& text = std::get<wire::KeepStatus>(reply).json;
       options->json ? write_output(text + "\n") : print_status(text);
     }
-    return options->status || options->drop ? static_cast<int>(exit_done) : keep(*options);
+    return asks ? static_cast<int>(exit_done) : keep(*options);
   };
 }
 

@@ -211,7 +211,7 @@ std::function<int()> declare_plan(CLI::App& app) {
       "--fabric", options->fabric,
       "predict the time on a fabric: a JSON file with latency_microseconds and gigabytes_per_second of \"copy\" "
       "(inside a process), \"host\" (between processes of a host) and \"network\" (with \"links\" per host); "
-      "src/case/README.md describes it. Ranks per host are \"hosts\" of the case; without it every rank is a "
+      "docs/case-format.md describes it. Ranks per host are \"hosts\" of the case; without it every rank is a "
       "host of its own");
   options->lost_host_option =
       app.add_option("--lost-host", options->lost_host,

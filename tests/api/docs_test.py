@@ -5,7 +5,7 @@
 * Links to files and headings lead somewhere, and rows of tables have as many cells as their head.
 * Each public header and module of Python is on a page of docs/reference.
 * Files of tests and cases of tests that are named exist; so do names of C++, variables, and options of the command.
-* Examples of --help are commands with their options, and its exit statuses are those of docs/failures.md.
+* Examples of --help are commands with their options, and its exit statuses are those of docs/failures.md. Pages that it names are for users.
 * SECURITY.md lists the fuzz targets.
 * Every block of C++ compiles. What it takes from elsewhere stands in a comment before it: <!-- given: PARAMETERS -->
 * `console` blocks print what they show. The `json` blocks before them, whose files are named in the text, are their input.
@@ -166,7 +166,7 @@ def options() -> Iterator[str]:
 
 
 def helps() -> Iterator[str]:
-    """Each --help has examples that the command takes, and the exit statuses of docs/failures.md."""
+    """Each --help has examples that the command takes, and the exit statuses of docs/failures.md. It names only pages for users."""
     listed = re.findall(r"^\| (\d+) \| (.*) \|$", (ROOT / "docs/failures.md").read_text(), re.M)
     commands = [""]
     for command in commands:  # grows by the subcommands of each
@@ -180,6 +180,9 @@ def helps() -> Iterator[str]:
         if not examples.strip():
             yield f"shardwire {command} --help: there is no example"
         yield from (f"shardwire {command} --help: {problem}" for problem in wrong_commands(examples.splitlines()))
+        for page in re.findall(r"[\w./-]+\.md\b", text):
+            if ROOT / page not in FOR_USERS:
+                yield f"shardwire {command} --help: {page} is no page for users"
 
 
 def fuzz_targets() -> Iterator[str]:

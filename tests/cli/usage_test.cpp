@@ -4,6 +4,8 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <ostream>
+#include <set>
+#include <sstream>
 
 #include "support/command.hpp"
 #include "support/file.hpp"
@@ -107,6 +109,18 @@ const Usage usages[] = {
 const char* const two_ranks = R"j({"tensors": [{"fqn": "w", "shape": [8]}],
   "source": {"ranks": 2, "rules": {"*": {"replicated": true}}}, "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}})j";
 
+// The long names of the options that the --help of a command lists.
+Words options_of(Words command) {
+  command.emplace_back("--help");
+  std::istringstream help(run_command(command).out);
+  Words names;
+  for (std::string line; std::getline(help, line);) {
+    const std::size_t begin = line.find("--");
+    if (line.starts_with("  -")) names.push_back(line.substr(begin, line.find(' ', begin) - begin));
+  }
+  return names;
+}
+
 }  // namespace
 
 BOOST_DATA_TEST_CASE(has_the_documented_exit_code, boost::unit_test::data::make(usages), sample) {
@@ -125,6 +139,23 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_made_is_one_that_jobs_take) {
   const CommandResult ran =
       run_command({"run", "--transport", "loopback", "-"}, two_ranks, {{"SHARDWIRE_JOB_KEY_FILE", place.path()}});
   BOOST_TEST(ran.exit_code == 0, ran.err);
+}
+
+BOOST_AUTO_TEST_CASE(questions_to_a_keeper_refuse_the_options_that_they_ignore) {
+  const std::set<std::string> used{"--help", "--version", "--job", "--socket", "--status", "--json", "--drop"};
+  int refused = 0;
+  for (const std::string& option : options_of({"keep"})) {
+    if (used.count(option) > 0) continue;
+    ++refused;
+    for (const Words& question : {Words{"--status"}, Words{"--drop", "state"}}) {
+      Words words{"keep", "--job", "test", option, "1"};
+      words.insert(words.end(), question.begin(), question.end());
+      const CommandResult result = run_command(words);
+      BOOST_TEST(result.exit_code == 2);
+      BOOST_TEST(result.err.find(option + " goes with neither --status nor --drop") != std::string::npos, result.err);
+    }
+  }
+  BOOST_TEST(refused >= 3);
 }
 
 BOOST_AUTO_TEST_CASE(case_check_says_what_it_understood) {

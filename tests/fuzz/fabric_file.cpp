@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fabric files, see src/case/README.md.
+// Fabric files, see docs/case-format.md.
 #include "case/fabric_file.hpp"
 
 #include <cmath>
