@@ -15,6 +15,7 @@
 #include "case/safetensors.hpp"
 #include "case/text_file.hpp"
 #include "cli/command.hpp"
+#include "cli/completion.hpp"
 #include "cli/output.hpp"
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
@@ -43,9 +44,10 @@ std::shared_ptr<MakeWords> add_options(CLI::App& app, const std::string& file) {
          "shards) and ddp=N, with tp=N inside; ep=N divides the shards into groups of experts")
       ->required();
   app.add_option("--target", words->target, "layout of the ranks that want it, in the same words")->required();
-  app.add_option("--optimizer", words->optimizer,
-                 fmt::format("whose states there are: {} (default: {})", optimizer_names(), words->optimizer));
-  app.add_option("--output", words->output, "write the case to this file (default: standard output)");
+  app.add_option("--optimizer", words->optimizer, fmt::format("whose states there are (default: {})", words->optimizer))
+      ->type_name(one_of(optimizer_names()));
+  app.add_option("--output", words->output, "write the case to this file (default: standard output)")
+      ->type_name(file_type);
   return words;
 }
 

@@ -38,6 +38,7 @@ struct Command {
 std::span<const Command> commands();
 
 std::function<int()> declare_case(CLI::App& app);
+std::function<int()> declare_completion(CLI::App& app);
 std::function<int()> declare_doctor(CLI::App& app);
 std::function<int()> declare_drill(CLI::App& app);
 std::function<int()> declare_keep(CLI::App& app);

@@ -39,6 +39,11 @@ constexpr Example keep_examples[] = {
 constexpr Example key_examples[] = {
     {"shardwire key job.key", "a key for SHARDWIRE_JOB_KEY_FILE of all members"},
 };
+constexpr Example completion_examples[] = {
+    {"source <(shardwire completion bash)", "in ~/.bashrc"},
+    {"shardwire completion zsh >~/.zfunc/_shardwire", "in a folder of fpath, before compinit"},
+    {"shardwire completion fish >~/.config/fish/completions/shardwire.fish", "from the next fish on"},
+};
 
 }  // namespace
 
@@ -55,6 +60,8 @@ std::span<const Command> commands() {
        declare_case},
       {"keep", "Hold the state of a job on this host beyond the end of its trainers", keep_examples, declare_keep},
       {"key", "Make a job key in a new file", key_examples, declare_key},
+      {"completion", "Print a script that completes commands, options and files in a shell", completion_examples,
+       declare_completion},
   };
   return table;
 }

@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/completion.hpp"
 #include "cli/doctor_case.hpp"
 #include "cli/doctor_gpus.hpp"
 #include "cli/doctor_host.hpp"
+#include "cli/job_options.hpp"
 #include "cli/output.hpp"
 #include "memory/device.hpp"
 #include "session/settings.hpp"
@@ -105,9 +107,8 @@ std::function<int()> declare_doctor(CLI::App& app) {
   app.add_option("CASE", words->path,
                  "case file, or - for standard input: show the path between each pair of ranks. Without it: what works "
                  "in this process");
-  app.add_option("--transport", words->options.transport,
-                 "auto, or names separated by commas: shm, tcp, ucx, libfabric, .. (default: SHARDWIRE_TRANSPORT "
-                 "or auto)");
+  app.add_option("--transport", words->options.transport, "names of transports (default: SHARDWIRE_TRANSPORT or auto)")
+      ->type_name(some_of(transport_names()));
   app.add_flag("--measure", words->options.measure,
                "with a CASE: move its state, show for each target rank the measured time and speed beside the expected "
                "ones, and flag a rank that takes more than four times as long as expected");

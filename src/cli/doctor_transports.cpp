@@ -5,6 +5,7 @@
 
 #include "cli/command.hpp"
 #include "cli/doctor_host.hpp"
+#include "cli/job_options.hpp"
 #include "shardwire/error.hpp"
 #include "support/nearest.hpp"
 #include "transport/collective.hpp"
@@ -24,9 +25,8 @@ std::vector<std::string_view> names_in(std::string_view list) {
   const auto known = transport::registered();
   for (const std::string_view name : names) {
     if (std::ranges::find(known, name, &transport::Transport::name) != known.end()) continue;
-    std::string all = std::string(transport::automatic);
-    for (const transport::Transport& one : known) all += fmt::format(", {}", one.name);
-    throw UsageError(fmt::format("--transport: '{}' is unknown{}", name, support::known_words(name, all)));
+    throw UsageError(
+        fmt::format("--transport: '{}' is unknown{}", name, support::known_words(name, transport_names())));
   }
   return names;
 }

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "cli/command.hpp"
+#include "cli/completion.hpp"
 #include "cli/drill_schedule.hpp"
 #include "cli/drill_table.hpp"
 #include "cli/environment.hpp"
@@ -55,8 +56,7 @@ std::vector<FaultKind> parse_kinds(const std::string& text, Verify verify) {
   }
   const auto named = text.empty() ? kinds.size() : static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
   if (named != kinds.size()) {
-    std::vector<std::string_view> known;
-    for (const FaultKind kind : fault_kinds()) known.push_back(to_string(kind));
+    const std::vector<std::string_view> known = names_of_kinds();
     std::string meant;
     std::istringstream words(text);
     for (std::string word; meant.empty() && std::getline(words, word, ',');) {
@@ -176,12 +176,12 @@ std::function<int()> declare_drill(CLI::App& app) {
   app.add_option("--seeds", words->seeds,
                  "a:b, one run of the case for each seed from a to b - 1. A seed determines one or two faults: kind, "
                  "source rank, and the moment, an event of the restores (default: 0:20)");
-  app.add_option("--transport", words->transport,
-                 "auto, or names of transports: shm, tcp, ucx, libfabric (default: SHARDWIRE_TRANSPORT or auto)");
-  app.add_option(
-      "--kinds", words->kinds,
-      "only these kinds of faults, e.g. kill,cut (default: all of kill, stop, cut, slow, restep, and corrupt "
-      "with --verify digest); run --help explains them");
+  app.add_option("--transport", words->transport, "names of transports (default: SHARDWIRE_TRANSPORT or auto)")
+      ->type_name(some_of(transport_names(Reach::host)));
+  app.add_option("--kinds", words->kinds,
+                 "only these kinds of faults (default: all, corrupt only with --verify digest); run --help explains "
+                 "them")
+      ->type_name(some_of(fmt::format("{}", fmt::join(names_of_kinds(), ", "))));
   add_verify(app, words->verify);
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_option("--rate", words->rate,
@@ -189,7 +189,7 @@ std::function<int()> declare_drill(CLI::App& app) {
   app.add_option("--notice", words->notice_seconds,
                  "seconds of silence after which a source is given up for others (default: 0.5)");
   add_timeout(app, words->timeout_seconds, "seconds that one restore may take (default: 60)");
-  app.add_option("--json", words->json, "write a JSON row for each seed to this file");
+  app.add_option("--json", words->json, "write a JSON row for each seed to this file")->type_name(file_type);
   return [words] { return drill(*words); };
 }
 

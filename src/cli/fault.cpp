@@ -25,12 +25,6 @@ std::optional<Number> number(std::string_view text) {
   return value;
 }
 
-std::vector<std::string_view> names_of_kinds() {
-  std::vector<std::string_view> names;
-  std::ranges::transform(kinds, std::back_inserter(names), [](FaultKind kind) { return to_string(kind); });
-  return names;
-}
-
 }  // namespace
 
 std::string_view to_string(FaultKind kind) {
@@ -47,6 +41,12 @@ std::string_view to_string(FaultKind kind) {
 
 std::span<const FaultKind> fault_kinds() {
   return kinds;
+}
+
+std::vector<std::string_view> names_of_kinds() {
+  std::vector<std::string_view> names;
+  std::ranges::transform(kinds, std::back_inserter(names), [](FaultKind kind) { return to_string(kind); });
+  return names;
 }
 
 std::span<const std::string_view> fault_stages() {

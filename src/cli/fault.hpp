@@ -24,6 +24,7 @@ enum class FaultKind : std::uint8_t {
 std::string_view to_string(FaultKind kind);
 /// Every kind, in enum order.
 std::span<const FaultKind> fault_kinds();
+std::vector<std::string_view> names_of_kinds();
 /// The process cannot finish its own work any more.
 constexpr bool is_fatal(FaultKind kind) {
   return kind == FaultKind::kill || kind == FaultKind::stop || kind == FaultKind::cut;

@@ -17,6 +17,7 @@
 #include "case/case.hpp"
 #include "case/text_file.hpp"
 #include "cli/command.hpp"
+#include "cli/completion.hpp"
 #include "cli/environment.hpp"
 #include "cli/run_job.hpp"
 #include "cli/text.hpp"
@@ -31,6 +32,9 @@
 
 namespace shardwire::cli {
 namespace {
+
+constexpr std::string_view known_memory = "host, cuda";
+constexpr std::string_view known_checks = "generation, digest";
 
 // An invalid variable is bad usage, like an invalid option.
 template <typename Setting>
@@ -53,10 +57,15 @@ void add_timeout(CLI::App& app, double& seconds, const std::string& help) {
   app.add_option_function<double>("--deadline", take)->group("");  // excludes() would show it in the help
 }
 
+void add_memory(CLI::App& app, std::string& word) {
+  app.add_option("--memory", word, "memory of the state (default: host)")->type_name(one_of(known_memory));
+}
+
 void add_verify(CLI::App& app, std::string& word) {
   app.add_option("--verify", word,
                  "generation (the source has not changed) or digest, besides the check of every element (default: "
-                 "generation)");
+                 "generation)")
+      ->type_name(one_of(known_checks));
 }
 
 std::string said_by_a_child(const std::function<void()>& body) {
@@ -85,6 +94,14 @@ std::string said_by_a_child(const std::function<void()>& body) {
   int status = 0;
   ::waitpid(child, &status, 0);
   return status == 0 ? text : fmt::format("looking for it ended with wait status {}", status);
+}
+
+std::string transport_names(Reach least) {
+  std::string names(transport::automatic);
+  for (const transport::Transport& one : transport::registered()) {
+    if (one.reach >= least) names += fmt::format(", {}", one.name);
+  }
+  return names;
 }
 
 std::string chosen_transport(const std::string& option) {
@@ -128,7 +145,7 @@ JobTransport chosen_job_transport(const std::string& option, MemoryKind memory) 
 MemoryKind parse_memory(const std::string& option) {
   if (option == "host") return MemoryKind::host;
   if (option != "cuda") {
-    throw UsageError(fmt::format("--memory: '{}' is unknown{}", option, support::known_words(option, "host, cuda")));
+    throw UsageError(fmt::format("--memory: '{}' is unknown{}", option, support::known_words(option, known_memory)));
   }
   // A driver that was queried before a fork is unusable in the child.
   const std::string refusal = said_by_a_child([] {
@@ -143,8 +160,7 @@ MemoryKind parse_memory(const std::string& option) {
 Verify parse_verify(const std::string& option) {
   if (option == "digest") return Verify::digest;
   if (option == "generation" || option == "none") return Verify::generation;
-  throw UsageError(
-      fmt::format("--verify: '{}' is unknown{}", option, support::known_words(option, "generation, digest")));
+  throw UsageError(fmt::format("--verify: '{}' is unknown{}", option, support::known_words(option, known_checks)));
 }
 
 ByteCount parse_rate(const std::string& option) {

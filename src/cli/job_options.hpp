@@ -17,12 +17,16 @@ namespace shardwire::cli {
 
 /// Adds --timeout, and --deadline as another name, which --help does not list.
 void add_timeout(CLI::App& app, double& seconds, const std::string& help);
+/// Adds --memory; its word is for parse_memory().
+void add_memory(CLI::App& app, std::string& word);
 /// Adds --verify; its word is for parse_verify().
 void add_verify(CLI::App& app, std::string& word);
 
 /// Runs `body` in a child process and returns the text of its exception; empty if it succeeds. Libraries of fabrics
 /// open devices when queried, and a device opened before a fork is unusable in the child. Errors: throws UsageError.
 std::string said_by_a_child(const std::function<void()>& body);
+/// "auto", and the transports of this build that reach `least` or farther, as a list: "auto, shm, tcp".
+std::string transport_names(Reach least = Reach::process);
 /// --transport, else SHARDWIRE_TRANSPORT, else "auto". Errors: throws UsageError, with the reason, for an unknown
 /// transport or one that this build or machine lacks.
 std::string chosen_transport(const std::string& option);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "cli/command.hpp"
+#include "cli/completion.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output.hpp"
 #include "cli/text.hpp"
@@ -170,7 +171,8 @@ std::function<int()> declare_keep(CLI::App& app) {
       app.add_option("--budget", options->budget, "memory for snapshots, such as 64G"),
       app.add_option("--ttl", options->time_to_live, "drop snapshots so many seconds after the end of their trainers"),
       app.add_option("--transport", options->transport,
-                     "how readers reach what is kept (SHARDWIRE_TRANSPORT; default: auto)")};
+                     "how readers reach what is kept (SHARDWIRE_TRANSPORT; default: auto)")
+          ->type_name(some_of(transport_names(Reach::host)))};
   app.add_flag("--status", options->status, "show what the keeper of this host holds");
   app.add_flag("--json", options->json, "with --status: as JSON");
   app.add_option("--drop", options->drop, "drop what is kept under this name, of trainers that have ended");

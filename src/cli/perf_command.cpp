@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/completion.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output.hpp"
 #include "cli/perf_options.hpp"
@@ -92,27 +93,27 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--ranks", words->ranks, "processes without a CASE (default: 2)");
   app.add_option("--bytes", words->bytes,
                  "bytes that each rank needs without a CASE (default: 64M, less with many ranks)");
-  app.add_option(
-      "--transport", words->transport,
-      "auto, or names of transports: shm, ucx, libfabric, tcp, loopback, or nccl for exchanges of device memory "
-      "in its rounds (default: SHARDWIRE_TRANSPORT or auto; with --tcp tcp)");
+  app.add_option("--transport", words->transport,
+                 "names of transports; nccl exchanges device memory in its rounds (default: SHARDWIRE_TRANSPORT or "
+                 "auto; with --tcp tcp)")
+      ->type_name(some_of(transport_names() + ", nccl"));
   app.add_flag("--tcp", words->tcp, "all bytes go over TCP, those of the comparisons too");
-  app.add_option("--memory", words->memory, "memory of the state: host or cuda (default: host)");
+  add_memory(app, words->memory);
   app.add_flag("--ordinary", words->ordinary, "the state is in ordinary memory of its process, not in arenas");
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_flag("--pairs", words->pairs,
                "without a CASE: each pair of processes by itself, both ways, then disjoint pairs at once (default of "
                "--runs: all in one)");
-  app.add_option(
-         "--method", words->methods,
-         "mapped, read, sieved_read, zcopy, packed, or several; without a CASE local too (default: as the session "
-         "chooses; without a CASE all)")
-      ->delimiter(',');
+  app.add_option("--method", words->methods,
+                 "transfer methods, local without a CASE only (default: as the session chooses; without a CASE all)")
+      ->delimiter(',')
+      ->type_name(one_of(fmt::format("{}, local", known_methods)));
   app.add_option(
          "--against", words->against,
-         "memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl, or several: measured in the same run, turn "
-         "by turn (default: memcpy; with --tcp ucx, with --transport nccl nccl)")
-      ->delimiter(',');
+         "measured in the same run, turn by turn; none stands alone (default: memcpy; with --tcp ucx, with --transport "
+         "nccl nccl)")
+      ->delimiter(',')
+      ->type_name(one_of(fmt::format("{}, none", known_references)));
   app.add_option("--repeats", words->repeats, "timed repeats; one more warms up (default: 5)");
   app.add_option("--fresh", words->starts,
                  "start the processes this many times, and compare their first restores with later ones");
@@ -121,16 +122,20 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--staging", words->staging,
                  "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");
   app.add_option("--calibration", words->calibration,
-                 "measured costs of the methods, a file of --calibrate (default: SHARDWIRE_CALIBRATION)");
+                 "measured costs of the methods, a file of --calibrate (default: SHARDWIRE_CALIBRATION)")
+      ->type_name(file_type);
   app.add_option("--calibrate", words->calibrate,
                  "measure the costs of the methods here, into this file (default: calibration.json)")
-      ->expected(0, 1);
+      ->expected(0, 1)
+      ->type_name(file_type);
   app.add_flag(
       "--json", words->json,
       "print the rows, one JSON text a line, and no table (default: the table, and the rows too where standard "
       "output is no terminal)");
-  app.add_option("--output", words->output, "write rows to this file instead of standard output, one JSON text a line");
-  app.add_option("--plot", words->plot, "draw speed over run length into this SVG file; without a CASE");
+  app.add_option("--output", words->output, "write rows to this file instead of standard output, one JSON text a line")
+      ->type_name(file_type);
+  app.add_option("--plot", words->plot, "draw speed over run length into this SVG file; without a CASE")
+      ->type_name(file_type);
   app.add_option("--target", words->target, "name of the measurement, kept in its rows");
   add_timeout(app, words->timeout_seconds, "seconds after which the run is aborted (default: 1800)");
   return [words, calibrate = app.get_option("--calibrate")] {

@@ -3,12 +3,17 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "perf/measure/rows.hpp"
 #include "perf/measure/setup.hpp"
 
 namespace shardwire::cli {
+
+/// What --method takes, beside local without a CASE, and --against, beside none.
+inline constexpr std::string_view known_methods = "mapped, read, sieved_read, zcopy, packed";
+inline constexpr std::string_view known_references = "memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl";
 
 /// The command line of `shardwire perf`, as typed.
 struct PerfWords {

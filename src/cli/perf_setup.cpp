@@ -59,9 +59,8 @@ std::vector<Against> parse_against(const PerfWords& words, bool exchange) {
     const auto* const found =
         std::find_if(std::begin(all), std::end(all), [&](Against one) { return to_string(one) == word; });
     if (found == std::end(all)) {
-      throw UsageError(
-          fmt::format("--against: '{}' is unknown{}, or none alone", word,
-                      support::known_words(word, "memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl")));
+      throw UsageError(fmt::format("--against: '{}' is unknown{}, or none alone", word,
+                                   support::known_words(word, known_references)));
     }
     if (*found == Against::unverified && parse_verify(words.verify) == Verify::generation) {
       throw UsageError("--against unverified: is for restores with digests; see --verify");
@@ -94,8 +93,7 @@ std::vector<std::optional<Method>> parse_methods(const std::vector<std::string>&
   for (const std::string& word : words) {
     const auto method = method_from(word);
     if (!method || !to_restore_method(*method)) {
-      throw UsageError(fmt::format("--method: '{}' is unknown{}", word,
-                                   support::known_words(word, "mapped, read, sieved_read, zcopy, packed")));
+      throw UsageError(fmt::format("--method: '{}' is unknown{}", word, support::known_words(word, known_methods)));
     }
     out.emplace_back(method);
   }

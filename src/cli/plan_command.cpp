@@ -9,6 +9,7 @@
 #include "case/case.hpp"
 #include "case/fabric_file.hpp"
 #include "cli/command.hpp"
+#include "cli/completion.hpp"
 #include "cli/picture.hpp"
 #include "cli/plan_buddies.hpp"
 #include "cli/plan_fabric.hpp"
@@ -208,11 +209,12 @@ std::function<int()> declare_plan(CLI::App& app) {
                "show in which process each target rank should run so that the fewest bytes cross (unasked up to 4096 "
                "ranks in --json); --fabric then predicts that");
   app.add_option(
-      "--fabric", options->fabric,
-      "predict the time on a fabric: a JSON file with latency_microseconds and gigabytes_per_second of \"copy\" "
-      "(inside a process), \"host\" (between processes of a host) and \"network\" (with \"links\" per host); "
-      "docs/case-format.md describes it. Ranks per host are \"hosts\" of the case; without it every rank is a "
-      "host of its own");
+         "--fabric", options->fabric,
+         "predict the time on a fabric: a JSON file with latency_microseconds and gigabytes_per_second of \"copy\" "
+         "(inside a process), \"host\" (between processes of a host) and \"network\" (with \"links\" per host); "
+         "docs/case-format.md describes it. Ranks per host are \"hosts\" of the case; without it every rank is a "
+         "host of its own")
+      ->type_name(file_type);
   options->lost_host_option =
       app.add_option("--lost-host", options->lost_host,
                      "plan without this host of the source, and say which elements nobody holds then");
@@ -220,7 +222,8 @@ std::function<int()> declare_plan(CLI::App& app) {
                  "each source rank has so many copies on other hosts (PublishOptions::buddies); with --lost-host");
   app.add_option("--svg", options->svg,
                  "draw the tensor of --tensor to this file: holders, transfers between ranks, and the bytes of each "
-                 "link");
+                 "link")
+      ->type_name(file_type);
   app.add_option("--tensor", options->tensor, "FQN[:state] of the tensor that --svg draws (default: its first state)");
   return [options] { return run(*options); };
 }

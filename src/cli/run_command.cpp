@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/command.hpp"
+#include "cli/completion.hpp"
 #include "cli/job_options.hpp"
 #include "cli/relabel.hpp"
 #include "cli/run_job.hpp"
@@ -120,10 +121,10 @@ std::function<int()> declare_run(CLI::App& app) {
   const auto words = std::make_shared<Words>();
   app.add_option("CASE", words->path, "case file, or - for standard input")->required();
   app.add_option("--transport", words->transport,
-                 "auto, or names of transports: shm, tcp, ucx, libfabric, loopback, or nccl to exchange device memory "
-                 "in rounds of all "
-                 "ranks (default: SHARDWIRE_TRANSPORT or auto)");
-  app.add_option("--memory", words->memory, "memory of the state: host or cuda (default: host)");
+                 "names of transports; nccl exchanges device memory in rounds of all ranks (default: "
+                 "SHARDWIRE_TRANSPORT or auto)")
+      ->type_name(some_of(transport_names() + ", nccl"));
+  add_memory(app, words->memory);
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_flag("--relabel", words->relabel,
                "run target ranks in the processes where the fewest bytes cross, as plan --relabel shows");
@@ -133,8 +134,9 @@ std::function<int()> declare_run(CLI::App& app) {
   app.add_option("--staging", words->staging,
                  "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");
   app.add_option(
-      "--calibration", words->calibration,
-      "measured costs of the methods, a file of `shardwire perf --calibrate` (default: SHARDWIRE_CALIBRATION)");
+         "--calibration", words->calibration,
+         "measured costs of the methods, a file of `shardwire perf --calibrate` (default: SHARDWIRE_CALIBRATION)")
+      ->type_name(file_type);
   app.add_option("--repeat", words->repeat, "how often to restore, each time with new values (default: 1)");
   app.add_option("--notice", words->notice_seconds,
                  "seconds of silence after which a source is given up for others that hold the same (default: 5)");
@@ -144,7 +146,7 @@ std::function<int()> declare_run(CLI::App& app) {
                  "(SIGSTOP), cut (its connections close, no others are accepted), corrupt (a bit of a delivered box "
                  "flips before its check), slow (it sends at 1 % of its speed), restep (it starts its next step). May "
                  "be given several times");
-  app.add_option("--report", words->report, "write a JSON report to this file");
+  app.add_option("--report", words->report, "write a JSON report to this file")->type_name(file_type);
   return [words] { return run(*words); };
 }
 

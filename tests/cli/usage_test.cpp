@@ -6,11 +6,13 @@
 #include <ostream>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "support/command.hpp"
 #include "support/file.hpp"
 #include "transport/config.hpp"
 #include "transport/rdma.hpp"
+#include "transport/transport.hpp"
 
 BOOST_AUTO_TEST_SUITE(usage)
 
@@ -103,6 +105,12 @@ const Usage usages[] = {
      "/nonexistent/x.json: No such file"},
     {"key_without_file", {"key"}, 2, "FILE is required"},
     {"key_over_another_file", {"key", "/dev/null"}, 2, "/dev/null: File exists"},
+    {"completion_of_no_shell", {"completion"}, 2, "completion: SHELL is required"},
+    {"completion_of_an_unknown_shell",
+     {"completion", "bsh"},
+     2,
+     "completion: 'bsh' is unknown (did you mean 'bash'?); known are bash, zsh, fish"},
+    {"words_of_an_option_are_in_the_help", {"run", "--help"}, 0, "  --memory host|cuda "},
     {"folder", {"plan", "/"}, 2, "shardwire: /: "},
 };
 
@@ -120,6 +128,39 @@ Words options_of(Words command) {
   }
   return names;
 }
+
+// Runs a shell with its completion on standard input.
+CommandResult run_shell(Words shell, const Words& words) {
+  const std::string script = run_command({"completion", shell.front()}).out;
+  shell.insert(shell.begin(), "/usr/bin/env");
+  shell.insert(shell.end(), words.begin(), words.end());
+  return RunningCommand(std::move(shell), script).wait();
+}
+
+// What bash offers for the last of these words.
+std::set<std::string> offered(const Words& words) {
+  const char* const body = R"sh(
+    eval "$(cat)"
+    COMP_WORDS=("$0" "$@") COMP_CWORD=$#
+    _shardwire
+    for one in "${COMPREPLY[@]}"; do echo "$one"; done)sh";
+  const CommandResult result = run_shell({"bash", "-c", body}, words);
+  BOOST_TEST(result.exit_code == 0, result.err);
+  std::set<std::string> all;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) all.insert(line);
+  return all;
+}
+
+struct Installed {
+  const char* shell;
+  boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id /*case*/) const {
+    const CommandResult version = RunningCommand({"/usr/bin/env", shell, "--version"}).wait();
+    boost::test_tools::assertion_result result(version.exit_code == 0);
+    if (!result) result.message() << "there is no " << shell;
+    return result;
+  }
+};
 
 }  // namespace
 
@@ -156,6 +197,88 @@ BOOST_AUTO_TEST_CASE(questions_to_a_keeper_refuse_the_options_that_they_ignore) 
     }
   }
   BOOST_TEST(refused >= 3);
+}
+
+BOOST_AUTO_TEST_CASE(bash_offers_the_commands_and_options_of_help) {
+  using Set = std::set<std::string>;
+  BOOST_TEST((offered({"shardwire", "d"}) == Set{"drill", "doctor"}));
+  BOOST_TEST((offered({"shardwire", "case", ""}) == Set{"check", "from-hf", "from-safetensors-index"}));
+  BOOST_TEST((offered({"shardwire", "run", "--dead"}) == Set{}));  // a former name
+  for (const Words& command : {Words{}, Words{"run"}, Words{"perf"}, Words{"keep"}, Words{"case", "from-hf"}}) {
+    Words words{"shardwire"};
+    words.insert(words.end(), command.begin(), command.end());
+    words.emplace_back("-");
+    const Words options = options_of(command);
+    BOOST_TEST((offered(words) == Set(options.begin(), options.end())), words[words.size() - 2]);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(bash_offers_the_words_of_options_and_else_files) {
+  using Set = std::set<std::string>;
+  BOOST_TEST((offered({"shardwire", "completion", ""}) == Set{"bash", "zsh", "fish"}));
+  BOOST_TEST((offered({"shardwire", "run", "--memory", ""}) == Set{"host", "cuda"}));
+  BOOST_TEST((offered({"shardwire", "run", "--memory", "=", "c"}) == Set{"cuda"}));
+  BOOST_TEST((offered({"shardwire", "run", "--memory", "="}) == Set{"host", "cuda"}));
+  BOOST_TEST((offered({"shardwire", "drill", "--kinds", "kill,c"}) == Set{"kill,cut", "kill,corrupt"}));
+  BOOST_TEST((offered({"shardwire", "case", "from-hf", "--optimizer", "adamw", "--opt"}) == Set{"--optimizer"}));
+  Set transports{"auto"};
+  for (const auto& one : shardwire::transport::registered()) transports.emplace(one.name);
+  BOOST_TEST((offered({"shardwire", "doctor", "--transport", ""}) == transports));
+  transports.insert("nccl");
+  BOOST_TEST((offered({"shardwire", "run", "--transport", ""}) == transports));
+
+  const File file("completed.json", "{}");
+  const std::string begin = file.path().substr(0, file.path().size() - 8);
+  BOOST_TEST((offered({"shardwire", "run", begin}) == Set{file.path()}));
+  BOOST_TEST((offered({"shardwire", "run", "-", "--report", begin}) == Set{file.path()}));
+  BOOST_TEST((offered({"shardwire", "run", "-", "--rate", begin}) == Set{}));
+}
+
+BOOST_AUTO_TEST_CASE(scripts_of_zsh_and_fish_have_the_same_words) {
+  const std::string zsh = run_command({"completion", "zsh"}).out;
+  for (const char* const text :
+       {"#compdef shardwire\n", "$'1:command:{_describe command shardwire_commands}'", "$'1:CASE:_files'",
+        "$'--memory=[memory of the state (default: host)]:memory:(host cuda)'", ":kinds:_sequence compadd - kill stop ",
+        "$'--rate=[most remote bytes into each rank per second, e.g. 500M]:rate: '",
+        "$'--tensor=[FQN[:state\\\\] of the tensor ", "$'--socket=[local socket, a path if it begins with \\'/\\' "}) {
+    BOOST_TEST(zsh.find(text) != std::string::npos, "no " << text << " in\n" << zsh);
+  }
+  const std::string fish = run_command({"completion", "fish"}).out;
+  for (const char* const text :
+       {"complete -c shardwire -n '__shardwire_at shardwire' -a plan -d 'Show the transfers ",
+        "complete -c shardwire -n '__shardwire_at shardwire case check' -F\n",
+        "'__shardwire_at shardwire run' -l memory -x -a 'host cuda' -d 'memory of the state (default: host)'\n",
+        "'__shardwire_at shardwire drill' -l kinds -x -a '(__fish_append , kill stop ",
+        "'__shardwire_at shardwire run' -l rate -x -d ", "'__shardwire_at shardwire run' -l report -r -F -d ",
+        "'__shardwire_at shardwire run' -l disjoint -d ", "with \\'/\\' (SHARDWIRE_KEEPER_SOCKET"}) {
+    BOOST_TEST(fish.find(text) != std::string::npos, "no " << text << " in\n" << fish);
+  }
+}
+
+// The functions of zsh's completion work at a prompt only, so others stand in for them.
+BOOST_AUTO_TEST_CASE(the_script_of_zsh_runs, *boost::unit_test::precondition(Installed{"zsh"})) {
+  const char* const body = R"sh(
+    compdef() { : }
+    _arguments() { print -rl -- "$@" }
+    eval "$(cat)"
+    words=("$0" "$@") CURRENT=$(($# + 1))
+    _shardwire)sh";
+  const CommandResult result = run_shell({"zsh", "-f", "-c", body}, {"shardwire", "case", "from-hf", ""});
+  BOOST_TEST(result.exit_code == 0, result.err);
+  for (const char* const text :
+       {"\n--optimizer=[whose states there are (default: adamw)]:optimizer:(adamw adam8bit muon adafactor)\n",
+        "\n1:FILE:_files\n"}) {
+    BOOST_TEST(result.out.find(text) != std::string::npos, "no " << text << " in\n" << result.out << result.err);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_script_of_fish_runs, *boost::unit_test::precondition(Installed{"fish"})) {
+  const CommandResult result =
+      run_shell({"fish", "--no-config", "-c", "source -; complete -C 'shardwire run --memory '"}, {});
+  BOOST_TEST(result.exit_code == 0, result.err);
+  for (const char* const text : {"host", "cuda"}) {
+    BOOST_TEST(result.out.find(text) != std::string::npos, result.out << result.err);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(case_check_says_what_it_understood) {
