@@ -275,7 +275,9 @@ void Connection::take_hello(const wire::Message& message) {
     write(mine_);
   }
   tls_ = std::move(encryption);
-  if (initiator_) write(wire::prove(job_key_, true, mine_, peer_));
+  if (!initiator_) return;
+  write(wire::prove(job_key_, true, mine_, peer_));
+  if (events_.greeted) events_.greeted(*this);
 }
 
 // Nothing that is not encrypted may follow the hellos.
@@ -322,7 +324,7 @@ void Connection::take_proof(const wire::Message& message) {
 }
 
 void Connection::send(const wire::Message& message) {
-  if (state_ == State::open && !ending_) write(message);
+  if ((ready() || greeted()) && !ending_) write(message);
 }
 
 void Connection::send(const wire::Descriptors& message, std::span<const int> descriptors) {

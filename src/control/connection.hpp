@@ -58,6 +58,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   static constexpr int descriptors_per_peer = 16;
   struct Events {
     std::function<void(Connection&)> ready;  ///< both sides have proven the key
+    /// The connecting side only: the peer has said hello and has proven nothing yet, and this end has sent its own proof,
+    /// which send() follows from here on. The peer reads nothing before it has checked that proof.
+    std::function<void(Connection&)> greeted{};
     std::function<void(Connection&, wire::Message&)> message;
     /// Called once, last. `orderly`: the peer said goodbye first.
     std::function<void(Connection&, const Error& reason, bool orderly)> closed;
@@ -73,6 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
                                             Events events);
   ~Connection();
 
+  /// Does nothing before the connection is ready or, on the connecting side, greeted().
   void send(const wire::Message& message);
   /// Also hands the descriptors over to the peer; see wire::Descriptors. Requires: is_local().
   /// Errors: throws Error{out_of_resources}.
@@ -108,6 +112,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void drop();
 
   [[nodiscard]] bool ready() const { return state_ == State::open; }
+  /// The connecting side only: ready, or the peer has said hello. See Events.
+  [[nodiscard]] bool greeted() const { return initiator_ && (ready() || state_ == State::proving); }
+  /// What is sent may go before the peer's proof: only a process with the job key can decrypt it, or the job has none.
+  /// Requires: the peer has said hello.
+  [[nodiscard]] bool needs_no_proof() const { return encrypted() || job_key_.empty(); }
   /// A process has answered at the address.
   [[nodiscard]] bool reached() const { return reached_; }
   [[nodiscard]] bool encrypted() const { return tls_ != nullptr; }

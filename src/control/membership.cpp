@@ -335,7 +335,7 @@ void Membership::send(const wire::Message& message) {
   if (rendezvous_) {
     rendezvous_->take(own_client, identity_.hello, message);
     flush();
-  } else if (connection_) {
+  } else if (connection_ && connection_->ready()) {
     connection_->send(message);
   }
 }

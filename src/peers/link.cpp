@@ -38,13 +38,19 @@ void Link::dial() {
   const bool locally = why_not_local_.empty();
   const auto proven = std::make_shared<bool>(false);  // owners: the two callbacks
   Connection::Events events;
+  // They are kept until the peer's proof: the next connection needs them if this one ends before that. What the source
+  // has granted on a connection ends with it.
+  events.greeted = [this](Connection& connection) {
+    if (sends_early(connection)) send_waiting(connection);
+    open_ahead();
+  };
   events.ready = [this, proven](Connection& connection) {
     *proven = true;
     if (connection.peer().incarnation != member_.incarnation) {
       connection.drop();
       return ended(Error(ErrorCode::peer_lost, "another process has taken its address"));
     }
-    for (const wire::Message& message : waiting_) connection.send(message);
+    if (!sends_early(connection)) send_waiting(connection);
     waiting_.clear();
   };
   events.message = [this](Connection& connection, wire::Message& message) {
@@ -92,11 +98,18 @@ void Link::request(const wire::Digest& digest, const wire::Message& message, Ans
 
 void Link::send(const wire::Message& message) {
   if (broken_) return;
-  if (connection_ && connection_->ready()) {
-    connection_->send(message);
-  } else {
-    waiting_.push_back(message);
-  }
+  if (connection_ && connection_->ready()) return connection_->send(message);
+  waiting_.push_back(message);
+  if (connection_ && sends_early(*connection_)) connection_->send(message);
+}
+
+void Link::send_waiting(Connection& connection) const {
+  for (const wire::Message& message : waiting_) connection.send(message);
+}
+
+// Names and digests are shown to no process that could lack the key. The answers come after the peer's proof.
+bool Link::sends_early(const Connection& connection) const {
+  return connection.greeted() && connection.needs_no_proof() && connection.peer().incarnation == member_.incarnation;
 }
 
 void Link::answered(wire::Message& message) {
@@ -160,16 +173,41 @@ std::vector<support::Descriptor> Link::take_descriptors(std::uint64_t number) {
 void Link::prepare(std::size_t fabric, Prepared prepared) {
   FabricState& state = fabric_states_[fabric];
   if (state.ruled_out) return prepared(&*state.ruled_out);
-  const transport::Sockets wanted = fabrics_.sockets(fabric);
+  state.ahead = false;
+  const bool needs_none = fabrics_.sockets(fabric).kind == transport::Sockets::Kind::none;
   const bool fresh = !state.sockets.empty() && loop_->now() - state.opened_at < sockets_limit;
-  if (connected(fabric) || wanted.kind == transport::Sockets::Kind::none || fresh) return prepared(nullptr);
+  if (connected(fabric) || needs_none || fresh) return prepared(nullptr);
   state.waiting.push_back(std::move(prepared));
-  if (state.waiting.size() > 1) return;
+  if (!state.opening) open_sockets(fabric);
+}
+
+void Link::prepare_ahead() {
+  ahead_ = true;
+  open_ahead();
+}
+
+// A guess: whether the fabric carries bytes is known once the source is bound. Sockets within a host cost next to no
+// time.
+void Link::open_ahead() {
+  if (!ahead_ || broken_ || !connection_ || !connection_->greeted()) return;
+  if (connection_->peer().incarnation != member_.incarnation) return;
+  ahead_ = false;
+  const auto common = common_fabrics(table_.open, connection_->peer().fabrics, is_local());
+  if (common.empty() || fabrics_.sockets(common.front()).kind != transport::Sockets::Kind::network) return;
+  const std::size_t fabric = common.front();
+  FabricState& state = fabric_states_[fabric];
+  if (state.ruled_out || connected(fabric) || state.opening || !state.sockets.empty()) return;
+  state.ahead = true;
+  open_sockets(fabric);
+}
+
+void Link::open_sockets(std::size_t fabric) {
+  FabricState& state = fabric_states_[fabric];
   state.sockets.clear();
   state.token = loop_->random_number() | 1;  // 0 stands for none
   try {
     state.opening = std::make_unique<OpeningSockets>(
-        *loop_, member_, wanted, state.token, *identity_,
+        *loop_, member_, fabrics_.sockets(fabric), state.token, *identity_,
         [this, fabric](std::vector<transport::OpenSocket> sockets, const Error* why_not) {
           sockets_opened(fabric, std::move(sockets), why_not);
         });
@@ -183,7 +221,17 @@ void Link::sockets_opened(std::size_t fabric, std::vector<transport::OpenSocket>
   const auto opening = std::move(state.opening);  // it is on the call stack
   state.sockets = std::move(sockets);
   state.opened_at = loop_->now();
+  if (state.ahead && !state.sockets.empty()) {
+    if (!ahead_timer_) ahead_timer_.emplace(*loop_);
+    ahead_timer_->start(sockets_limit, [this] { close_unused(); });
+  }
   for (const Prepared& prepared : std::exchange(state.waiting, {})) prepared(why_not);
+}
+
+void Link::close_unused() {
+  for (FabricState& state : fabric_states_) {
+    if (state.ahead && !state.opening) state.sockets.clear();
+  }
 }
 
 void Link::give_up(std::size_t fabric, std::uint64_t sockets) {

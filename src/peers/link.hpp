@@ -12,6 +12,7 @@
 #include "control/connection.hpp"
 #include "paths/fabric_channel.hpp"
 #include "paths/fabrics.hpp"
+#include "paths/path_choice.hpp"
 #include "peers/payload_sockets.hpp"
 #include "peers/source_link.hpp"
 #include "transport/transport.hpp"
@@ -23,8 +24,10 @@ namespace shardwire {
 /// Threads: loop thread only.
 class Link final : public SourceLink {
  public:
-  /// Link to a member whose address is still unknown: requests wait for connect().
-  Link(const Fabrics& fabrics, int rank) : fabrics_(fabrics), rank_(rank), fabric_states_(fabrics.size()) {}
+  /// Link to a member whose address is still unknown: requests wait for connect(). `table`: of these fabrics.
+  /// Ownership: borrows both.
+  Link(const Fabrics& fabrics, const FabricTable& table, int rank)
+      : fabrics_(fabrics), table_(table), rank_(rank), fabric_states_(fabrics.size()) {}
   ~Link();
 
   /// Ownership: borrows loop and identity. Errors: throws Error{out_of_resources}.
@@ -33,7 +36,8 @@ class Link final : public SourceLink {
   void fail(const Error& reason) { ended(reason); }
   [[nodiscard]] bool broken() const override { return broken_.has_value(); }
 
-  /// Sends when the connection is ready. The answer is found by the request's number.
+  /// Sends with this end's proof if the source may read it before its own one (Connection::needs_no_proof()), else when
+  /// the connection is ready. The answer is found by the request's number.
   void request(std::uint64_t number, const wire::Message& message, Answer answer) override;
   /// Manifests and values are answered by digest.
   void request(const wire::Digest& digest, const wire::Message& message, Answer answer) override;
@@ -70,6 +74,9 @@ class Link final : public SourceLink {
 
   /// Opens the sockets that the fabric needs, unless it is connected.
   void prepare(std::size_t fabric, Prepared prepared) override;
+  /// Opens the sockets of the best fabric that both sides have, if it takes sockets of the network, as soon as the
+  /// source has said hello.
+  void prepare_ahead() override;
   /// The source reports that these sockets have ended: opens others, unless that was done meanwhile.
   void give_up(std::size_t fabric, std::uint64_t sockets) override;
   /// The fabric does not carry what it promised: gives this channel up, and unless there is another by now, prepares
@@ -115,6 +122,7 @@ class Link final : public SourceLink {
   struct FabricState {
     std::uint64_t token = 0;  // of its sockets; 0: none were opened
     std::unique_ptr<OpeningSockets> opening;
+    bool ahead = false;             // no operation has asked for these sockets yet
     std::vector<Prepared> waiting;  // for these sockets
     std::vector<transport::OpenSocket> sockets;
     Clock::Time opened_at{};
@@ -124,14 +132,21 @@ class Link final : public SourceLink {
     std::map<Bytes, std::shared_ptr<transport::RemoteRegion>> regions;  // owners: this cache and restores that read
   };
   void dial();
+  void open_ahead();
+  void open_sockets(std::size_t fabric);
+  void close_unused();
   void sockets_opened(std::size_t fabric, std::vector<transport::OpenSocket> sockets, const Error* why_not);
   void take_descriptors_in(Connection& connection, const wire::Descriptors& message);
   void drop_unbound(const std::set<Bytes>& keys);
   void send(const wire::Message& message);
+  void send_waiting(Connection& connection) const;
+  /// Requests go with this end's proof. Of one connection, always or never.
+  [[nodiscard]] bool sends_early(const Connection& connection) const;
   void answered(wire::Message& message);
   void ended(const Error& reason);
 
   const Fabrics& fabrics_;
+  const FabricTable& table_;
   int rank_;
   Loop* loop_ = nullptr;                // set by connect(), as the next
   const Identity* identity_ = nullptr;  // owners: see LinkTable
@@ -139,7 +154,7 @@ class Link final : public SourceLink {
   support::Fallback why_not_local_;
   int local_attempts_ = 0;  // that ended before the peer had proven the key
   std::optional<Error> broken_;
-  std::vector<wire::Message> waiting_;  // until the handshake is done
+  std::vector<wire::Message> waiting_;  // until the handshake is done, also those that were sent before
   std::map<std::uint64_t, Answer> by_number_;
   std::map<wire::Digest, std::vector<Answer>> by_digest_;  // several restores may request the same one
   std::map<std::uint64_t, Broken> watchers_;
@@ -148,6 +163,11 @@ class Link final : public SourceLink {
   std::vector<FabricState> fabric_states_;                                 // by fabric
   std::map<std::string, Binding> bindings_;                                // by publication
   std::shared_ptr<Connection> connection_;  // owners: this link and its own callbacks; null until connect()
+
+  // The best fabric is to be prepared once the source has said hello.
+  bool ahead_ = false;
+  // Closes sockets that no operation has asked for.
+  std::optional<Timer> ahead_timer_;
 };
 
 }  // namespace shardwire

@@ -15,8 +15,14 @@ constexpr ByteCount max_idle_bytes = 256u << 20;
 
 }  // namespace
 
-LinkTable::LinkTable(Loop& loop, const Fabrics& fabrics, Membership& membership, const Identity& identity, Defer defer)
-    : loop_(loop), fabrics_(fabrics), membership_(membership), identity_(identity), defer_(std::move(defer)) {
+LinkTable::LinkTable(Loop& loop, const Fabrics& fabrics, const FabricTable& table, Membership& membership,
+                     const Identity& identity, Defer defer)
+    : loop_(loop),
+      fabrics_(fabrics),
+      table_(table),
+      membership_(membership),
+      identity_(identity),
+      defer_(std::move(defer)) {
 }
 
 std::shared_ptr<Link> LinkTable::link(const wire::PublicationRecord& record) {
@@ -29,7 +35,7 @@ std::shared_ptr<Link> LinkTable::link(const wire::PublicationRecord& record) {
   }
   const wire::MemberRecord* address = directory.address(record.member, record.epoch);
   if (address == nullptr) membership_.require_rendezvous(fmt::format("the address of member {}", record.member));
-  auto fresh = std::make_shared<Link>(fabrics_, record.member);
+  auto fresh = std::make_shared<Link>(fabrics_, table_, record.member);
   if (address != nullptr) {
     fresh->connect(loop_, *address, identity_);  // throws: nothing is stored, the next call tries again
   } else {

@@ -23,7 +23,8 @@ class LinkTable {
   using Defer = std::function<void(std::function<void()>)>;
 
   /// Ownership: borrows all. `defer` runs a task in a later loop iteration.
-  LinkTable(Loop& loop, const Fabrics& fabrics, Membership& membership, const Identity& identity, Defer defer);
+  LinkTable(Loop& loop, const Fabrics& fabrics, const FabricTable& table, Membership& membership,
+            const Identity& identity, Defer defer);
 
   /// The connection to a source, created if there is none and connected once the address arrives. Errors: throws
   /// Error{peer_lost}.
@@ -62,6 +63,7 @@ class LinkTable {
 
   Loop& loop_;
   const Fabrics& fabrics_;
+  const FabricTable& table_;
   Membership& membership_;
   const Identity& identity_;
   Defer defer_;

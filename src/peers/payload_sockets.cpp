@@ -9,7 +9,7 @@ namespace shardwire {
 
 namespace {
 
-constexpr std::size_t max_waiting_sockets = 4096;
+constexpr std::size_t max_waiting_sockets = 65536;  // as many as are accepted: each reader of a publication has some
 constexpr std::uint8_t max_index = 63;
 
 }  // namespace
@@ -24,11 +24,14 @@ OpeningSockets::OpeningSockets(Loop& loop, const wire::MemberRecord& to, const t
   const bool local = wanted.kind == transport::Sockets::Kind::local;
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     Connection::Events events;
-    events.ready = [this, i, token, incarnation = to.incarnation](Connection& connection) {
+    // A token is of use to a process that has proven the key as this one, and to no other.
+    events.greeted = [this, i, token, incarnation = to.incarnation](Connection& connection) {
+      if (connection.peer().incarnation == incarnation) attach(i, token, connection);
+    };
+    events.ready = [this, incarnation = to.incarnation](const Connection& connection) {
       if (connection.peer().incarnation != incarnation) {
-        return fail(Error(ErrorCode::peer_lost, "another process has taken its address"));
+        fail(Error(ErrorCode::peer_lost, "another process has taken its address"));
       }
-      attach(i, token, connection);
     };
     events.message = [this, i](Connection& connection, const wire::Message& message) {
       if (std::holds_alternative<wire::Attached>(message)) return attached(i, connection);

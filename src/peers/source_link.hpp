@@ -30,7 +30,7 @@ class SourceLink {
   virtual ~SourceLink() = default;
 
   [[nodiscard]] virtual bool broken() const = 0;
-  /// Sends when the connection is ready. The answer is found by the request's number.
+  /// Sends when the connection may carry it. The answer is found by the request's number.
   virtual void request(std::uint64_t number, const wire::Message& message, Answer answer) = 0;
   /// Manifests and values are answered by digest.
   virtual void request(const wire::Digest& digest, const wire::Message& message, Answer answer) = 0;
@@ -64,6 +64,10 @@ class SourceLink {
 
   /// Opens the sockets that the fabric needs, unless it is connected. `prepared` runs now or in a later loop iteration.
   virtual void prepare(std::size_t fabric, Prepared prepared) = 0;
+  /// Opens the sockets of the fabric that will most likely carry payloads as soon as the source has said hello, so that
+  /// prepare() finds them; they are closed unless it asks for them soon. Failures are not reported: prepare() tries
+  /// again.
+  virtual void prepare_ahead() = 0;
   /// The source reports that these sockets have ended: opens others, unless that was done meanwhile.
   virtual void give_up(std::size_t fabric, std::uint64_t sockets) = 0;
   /// The fabric does not carry what it promised: gives this channel up, and unless there is another by now, prepares

@@ -130,6 +130,7 @@ void Descriptions::ask(const std::shared_ptr<Fetch>& fetch, const std::shared_pt
             asked_.erase(fetch->digest);
             events_.described();
           }));
+  if (events_.asked) events_.asked(*link);
 }
 
 bool Descriptions::knows(const Records& records, const Records& with_values) const {

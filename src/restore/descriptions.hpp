@@ -30,6 +30,7 @@ class Descriptions {
     /// No holder of a description is left, and one of them and this member cannot talk to each other. May throw, which
     /// makes it a failure.
     std::function<void(const Error& why)> refused{};
+    std::function<void(SourceLink& link)> asked{};  ///< a description was requested over this link
   };
 
   /// A holder that has not answered for half of `notice` is joined by the next one, that one by another after half of the

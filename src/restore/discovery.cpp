@@ -16,6 +16,8 @@ namespace {
 
 // In larger jobs the addresses are learnt when the plan tells which of them matter.
 constexpr std::size_t max_looked_up_early = 64;
+// Nor are they connected before that: most plans of a larger job name few of them.
+constexpr std::size_t max_dialled_early = 8;
 
 }  // namespace
 
@@ -32,7 +34,8 @@ Discovery::Discovery(Services& services, Listener& listener, Owner& owner, const
                     {.holders = [this] { return sources(); },
                      .described = [this] { described(); },
                      .failed = [this](const std::exception_ptr& error) { failed(error); },
-                     .refused = [this](const Error& why) { refused(why); }}),
+                     .refused = [this](const Error& why) { refused(why); },
+                     .asked = [this](SourceLink& link) { asked(link); }}),
       record_check_(services, target.options.name, target.options.notice,
                     [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       grace_(services.clock()),
@@ -158,6 +161,8 @@ void Discovery::try_to_plan(bool asks) {
   records = choose_step(std::move(records));
   if (records.empty()) return;
   if (records.size() <= max_looked_up_early) services_.look_ahead(records);
+  dials_early_ = records.size() <= max_dialled_early;
+  if (dials_early_) dial(records);
   const Records with_values = in_scope(records);
   left_out_ = asks ? !descriptions_.fetch(records, with_values) : !descriptions_.knows(records, with_values);
   if (left_out_ && chooses()) return wait_for_descriptions(records);
@@ -178,6 +183,22 @@ void Discovery::try_to_plan(bool asks) {
   if (waits_for_grace(records, one_step)) return;
   if (!one_step) throw steps_differ(situation());
   make_plan(records, false);
+}
+
+// The links are made while descriptions come. One that fails is made again if the plan names its source.
+void Discovery::dial(const Records& records) {
+  for (const auto& record : records) {
+    if (record.member == services_.member() || !dialled_.emplace(record.member, record.epoch).second) continue;
+    try {
+      services_.link(record);
+    } catch (const Error&) {  // likewise
+    }
+  }
+}
+
+// Its publisher is most likely a source.
+void Discovery::asked(SourceLink& link) const {
+  if (dials_early_) link.prepare_ahead();
 }
 
 Discovery::Records Discovery::choose_step(Records records) {

@@ -88,6 +88,9 @@ class Discovery {
   [[nodiscard]] Situation situation() const;
   /// `asks`: for descriptions that are missing.
   void try_to_plan(bool asks = true);
+  void dial(const Records& records);
+  /// A description was requested over this link.
+  void asked(SourceLink& link) const;
   /// The publications to plan over, of those at the requested step; none: there is nothing to plan before something changes.
   /// Errors: throws what no later publication can mend.
   [[nodiscard]] Records choose_step(Records records);
@@ -138,6 +141,8 @@ class Discovery {
   std::optional<Clock::Time> descriptions_wait_;
   bool together_ = false;
   bool may_leave_out_;
+  bool dials_early_ = false;                      // there are few publications
+  Descriptions::Asked dialled_;                   // before there was a plan
   bool left_out_ = false;                         // the plan being made leaves out publications that are not described
   std::optional<Wait<std::int64_t>> steps_wait_;  // for ranks behind others; progress: the least step
   StepChoice step_choice_;

@@ -128,6 +128,9 @@ void Source::find_link() {
 }
 
 void Source::request_lease() {
+  // Beside the lease, unless an earlier operation has connected it.
+  const bool connects = options_.fabrics.connect == SourceFabrics::Connect::needed;
+  if (connects && binding_.excluded.empty() && binding_.given_up.empty()) binding_.link->prepare_ahead();
   requests_.ask_for_lease([this] {
     const bool holds = binding_.generation == binding_.record.generation && fabrics_.suffice();
     fire(state_ == State::leasing && holds ? Event::binding_holds : Event::lease_granted);

@@ -67,7 +67,7 @@ Core::Core(Loop& loop, Setup setup)
       membership_(loop, *this, door_, setup_.bootstrap, setup_.identity),
       fabric_table_(table_of(*setup_.fabrics)),
       attached_(loop),
-      links_(loop, *setup_.fabrics, membership_, setup_.identity,
+      links_(loop, *setup_.fabrics, fabric_table_, membership_, setup_.identity,
              [this](std::function<void()> task) { defer(std::move(task)); }),
       sweep_timer_(loop) {
   if (!setup_.options.keeper.job.empty() && !setup_.bootstrap.guest) {

@@ -32,8 +32,9 @@ class MadeStream final : public Stream {
   void drain() {
     if (events_.drained) events_.drained();
   }
-  std::size_t queued = 0;   ///< bytes that the stream says it has queued
-  std::size_t untaken = 0;  ///< bytes that it says the peer's system has not taken
+  std::size_t queued = 0;      ///< bytes that the stream says it has queued
+  std::size_t untaken = 0;     ///< bytes that it says the peer's system has not taken
+  support::Descriptor socket;  ///< that it hands over
   /// What the library has written.
   [[nodiscard]] const Bytes& written() const { return written_; }
 
@@ -55,7 +56,11 @@ class MadeStream final : public Stream {
     dropped_ = true;
   }
   void finish(std::chrono::nanoseconds) override { drop(); }
-  support::Descriptor release() override { throw std::logic_error("a made stream has no socket"); }
+  support::Descriptor release() override {
+    if (!socket) throw std::logic_error("a made stream has no socket");
+    drop();
+    return std::move(socket);
+  }
   [[nodiscard]] bool is_local() const override { return false; }
   [[nodiscard]] PeerUser peer_user() const override { return PeerUser::own; }
   [[nodiscard]] std::string own_host() const override { return "192.0.2.1"; }
@@ -69,7 +74,7 @@ class MadeStream final : public Stream {
 };
 
 /// Random numbers are all the same byte; time passes in clock.advance() only.
-class MadeLoop final : public Loop {
+class MadeLoop : public Loop {
  public:
   test::MadeClock clock;
   std::shared_ptr<MadeStream> stream;  ///< of the last connect()

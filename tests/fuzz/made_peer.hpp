@@ -65,6 +65,14 @@ inline std::optional<Input> take_frame(Input& bytes, std::size_t max_bytes) {
   return frame;
 }
 
+/// Whole frames, one after the other.
+inline std::vector<wire::Message> messages_in(Input bytes) {
+  std::vector<wire::Message> messages;
+  while (const auto frame = take_frame(bytes, wire::max_message_bytes)) messages.push_back(wire::decode(*frame));
+  require(bytes.empty(), "a connection sends whole frames");
+  return messages;
+}
+
 /// What a connection does with the bytes of a peer.
 struct Record {
   bool ready = false;
@@ -118,9 +126,7 @@ inline Record conversation(Input bytes, bool initiator, std::size_t piece, bool 
     stream->end();
   }
   require(record.closed || (silent && record.ready), "an end of file, or an unfinished handshake, ends a connection");
-  Input written(stream->written());
-  while (const auto frame = take_frame(written, wire::max_message_bytes)) record.sent.push_back(wire::decode(*frame));
-  require(written.empty(), "a connection sends whole frames");
+  record.sent = messages_in(stream->written());
   connection->drop();
   return record;
 }

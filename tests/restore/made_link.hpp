@@ -237,6 +237,7 @@ class MadeLink final : public SourceLink {
       prepared(made.unprepared ? &*made.unprepared : nullptr);
     }
   }
+  void prepare_ahead() override { ++prepared_ahead; }
   void give_up(std::size_t fabric, std::uint64_t sockets) override { fabrics[fabric].given_up.push_back(sockets); }
   void rule_out(std::size_t fabric, FabricChannel& channel, const Error& why) override {
     if (&channel == fabrics[fabric].channel.get()) fabrics[fabric].ruled_out.push_back(why.what());
@@ -280,6 +281,7 @@ class MadeLink final : public SourceLink {
 
   std::deque<Request> requests;  ///< not answered yet
   std::size_t requests_made = 0;
+  int prepared_ahead = 0;
   std::size_t leases_granted = 0;
   std::vector<std::uint64_t> asked_to_release;  ///< numbers of leases
   std::vector<wire::Message> posted;

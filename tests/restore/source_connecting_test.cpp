@@ -96,6 +96,28 @@ BOOST_AUTO_TEST_CASE(a_source_whose_fabrics_were_all_given_up_is_lost_naming_it_
   BOOST_TEST(text.find("shm: it failed 8 times in a row: reset") != std::string::npos, text);
 }
 
+BOOST_AUTO_TEST_CASE(sockets_are_opened_beside_the_lease_where_a_fabric_will_carry_bytes) {
+  using Connect = restore::SourceFabrics::Connect;
+  for (const Connect connect : {Connect::needed, Connect::every, Connect::none}) {
+    MadeSource made;
+    made.options.fabrics.connect = connect;
+    made.link->offer({tcp});
+    made.start();
+    BOOST_TEST(made.state() == "leasing");
+    BOOST_TEST(made.link->prepared_ahead == (connect == Connect::needed ? 1 : 0));
+    require_over(made);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_sockets_are_opened_ahead_where_a_fabric_was_given_up) {
+  MadeSource made;
+  made.binding.given_up = {{tcp, "it failed 8 times in a row: reset"}};
+  made.link->offer({shm, tcp});
+  made.start();
+  BOOST_TEST(made.link->prepared_ahead == 0);
+  require_over(made);
+}
+
 BOOST_AUTO_TEST_CASE(fabrics_that_prepare_later_are_awaited) {
   MadeSource made;
   made.fabric(shm).prepares_later = true;

@@ -20,6 +20,7 @@ struct Ending {
   bool completed = false;
   ByteCount needed = 0;
   ByteCount again = 0;
+  Duration lasted{};  ///< of a restore
   /// Of a member that was killed, lost its power or was stopped: from then to the decision to do without it.
   std::vector<std::pair<Action::Kind, Duration>> notices{};
 };

@@ -29,6 +29,10 @@ constexpr int max_reads = 8;
 // Network cards give up a peer that does not answer; kernels later.
 constexpr std::chrono::seconds card_limit(4);
 
+bool sends_messages(FabricKind kind) {
+  return kind == FabricKind::network || kind == FabricKind::streams;
+}
+
 struct PortAddress {
   std::uint64_t magic = 0x51aabb01;
   std::uint64_t port = 0;
@@ -100,6 +104,10 @@ class SimulatedFabric final : public transport::Fabric {
     Bytes out;
     transport::append(out, PortAddress{.port = port_->id});
     return out;
+  }
+  [[nodiscard]] transport::Sockets sockets() const override {
+    if (kind_ != FabricKind::streams) return {};
+    return {.kind = transport::Sockets::Kind::network, .count = 1, .max_count = 1};
   }
   using Fabric::allocate;
   std::unique_ptr<transport::Region> allocate(ByteCount bytes, const transport::MemoryPlace& place) override;
@@ -303,7 +311,7 @@ class SimulatedEndpoint final : public transport::Endpoint {
 
   using Endpoint::send;
   void send(ByteView header, std::span<const ConstMemory> payload, Completion done) override {
-    if (fabric_.kind() != FabricKind::network) throw Error(ErrorCode::unsupported, "this fabric has no messages");
+    if (!sends_messages(fabric_.kind())) throw Error(ErrorCode::unsupported, "this fabric has no messages");
     if (header.size() > transport::max_header_bytes || payload.size() > max_ranges) {
       throw Error(ErrorCode::invalid_argument, "send() of too long a header, or too many ranges");
     }
@@ -437,7 +445,7 @@ transport::Path SimulatedEndpoint::path(const transport::MemoryPlace& place) con
           .reach = kind == FabricKind::host ? Reach::host : Reach::network,
           .map = kind == FabricKind::host,
           .read = kind == FabricKind::rdma,
-          .message = kind == FabricKind::network,
+          .message = sends_messages(kind),
           .max_message_ranges = max_ranges,
           .max_read_ranges = max_ranges,
           .max_read_bytes = 1u << 20,
@@ -541,6 +549,7 @@ constexpr transport::Transport rows[] = {
     {"simulated_host", Reach::process, {.map = 1}, by_simulations_only, cannot_open},
     {"simulated_rdma", Reach::network, {.read = 2}, by_simulations_only, cannot_open},
     {"simulated_network", Reach::network, {.message = 3}, by_simulations_only, cannot_open},
+    {"simulated_streams", Reach::network, {.message = 3}, by_simulations_only, cannot_open},
 };
 
 }  // namespace

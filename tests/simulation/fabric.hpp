@@ -24,6 +24,7 @@ enum class FabricKind : std::uint8_t {
   host,     ///< maps memory of processes of the same host
   rdma,     ///< one-sided reads
   network,  ///< messages
+  streams,  ///< messages, once the session has opened a socket for them
 };
 
 /// All simulated fabrics: their ports and regions.

@@ -122,7 +122,7 @@ Member::Member(Job& job, Process& process, int member, std::uint64_t incarnation
   bootstrap.world_size = job.schedule.members;
   bootstrap.address = Network::address_of(job.schedule.host_of.front());
   bootstrap.port = rendezvous_port;
-  bootstrap.job_key.assign(16, std::byte{7});
+  if (job.schedule.key) bootstrap.job_key.assign(16, std::byte{7});
   bootstrap.run_id = "simulated";
   SessionOptions options;
   options.staging_bytes = 256 << 10;  // four slots: a reader that hangs keeps one or two
@@ -145,7 +145,7 @@ Member::Member(Job& job, Process& process, int member, std::uint64_t incarnation
             };
             if (job.schedule.maps[at]) open(FabricKind::host);
             if (job.schedule.reads[at]) open(FabricKind::rdma);
-            open(FabricKind::network);
+            open(job.schedule.sockets ? FabricKind::streams : FabricKind::network);
             return std::make_shared<Fabrics>(std::move(opened));
           },
       .collectives = GroupNetwork::rows(),
@@ -331,7 +331,7 @@ void Member::restore() {
   }
   RestoreOptions options;
   options.timeout = job_.schedule.deadline;
-  options.staging_bytes = 16 << 10;
+  options.staging_bytes = job_.schedule.staging_bytes;
   options.verify = job_.schedule.verified ? Verify::digest : Verify::generation;
   options.method = job_.schedule.method;
   options.discovery_grace = job_.schedule.grace;
@@ -432,7 +432,8 @@ void Member::note_ending(const Destination& destination, const Call& call, bool 
                 .struck = struck_between(schedule, began, job_.events.now() - Events::start),
                 .completed = completed,
                 .needed = report.needed_bytes,
-                .again = report.resent_bytes};
+                .again = report.resent_bytes,
+                .lasted = job_.events.now() - call.begun};
   // The times of a resumed restore count from its first call, and a spare may be the holder that was lost.
   for (const LostSource& lost : report.lost) {
     if (destination.resumed || std::ranges::count(schedule.spares, to_int(lost.rank), &Schedule::Spare::rank) > 0)

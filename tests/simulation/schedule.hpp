@@ -83,6 +83,9 @@ struct Schedule {
   bool again = false;  ///< restores are of one catalog, so that later ones use results of earlier ones
   StepRule step_rule = StepRule::agreed;  ///< of restores
   bool resumes = false;                   ///< a restore that fails is resumed, once
+  bool sockets = false;                   ///< messages go over a fabric that takes sockets
+  bool key = true;                        ///< the job has one
+  ByteCount staging_bytes = 16 << 10;     ///< of each restore: one slot
   /// What all members exchange, if any; the ranks of its layouts are the members.
   struct Exchange {
     std::vector<Tensor> tensors{};

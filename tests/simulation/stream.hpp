@@ -100,6 +100,7 @@ class SimulatedStream final : public Stream, public std::enable_shared_from_this
   [[nodiscard]] PeerUser peer_user() const override { return PeerUser::own; }
   void drop() override;
   void finish(std::chrono::nanoseconds limit) override;
+  /// There is no socket: the descriptor is empty.
   support::Descriptor release() override;
   [[nodiscard]] bool is_local() const override { return false; }
   [[nodiscard]] std::string own_host() const override;

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often a restore waits for an answer before it can go on. Everything takes the same time from host to host, and
+// all else next to none, so that the time of a restore tells.
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "simulation/schedule.hpp"
+#include "simulation/world.hpp"
+
+BOOST_AUTO_TEST_SUITE(round_trips)
+
+using namespace shardwire::simulation;
+using namespace std::chrono_literals;
+using shardwire::Duration;
+
+namespace {
+
+constexpr Duration one_way = 100ms;
+
+/// Member 0 serves the rendezvous. Member 2 restores twice what another one has published, or what two have published
+/// one half each of. All are on hosts of their own.
+struct Job {
+  bool sockets = true;  ///< the fabric takes them
+  bool key = false;     ///< and no encryption, which a simulation does not have
+  int sources = 1;
+};
+
+Schedule schedule_of(const Job& job) {
+  Schedule schedule;
+  schedule.seed = 1;
+  schedule.sources = job.sources == 1 ? std::vector<int>{1} : std::vector<int>{1, 3};
+  schedule.targets = {2};
+  schedule.members = job.sources == 1 ? 3 : 4;
+  schedule.hosts = schedule.members;
+  for (int member = 0; member < schedule.members; ++member) {
+    schedule.host_of.push_back(member);
+    schedule.maps.push_back(false);
+    schedule.reads.push_back(false);
+    schedule.memory.push_back(Schedule::Memory::plain);
+    schedule.actions.push_back({.kind = Action::Kind::join, .member = member});
+  }
+  const shardwire::TensorSpec spec{{"weight", "exp_avg"}, shardwire::DType::f32, {2, 4}};
+  schedule.tensors.push_back({spec, shardwire::Layout::chunk(0, job.sources), shardwire::Layout::replicated()});
+  schedule.delay = {.lower = one_way, .upper = one_way};
+  schedule.deadline = 60s;
+  schedule.grace = 50ms;
+  schedule.notice = 50s;
+  schedule.again = true;
+  schedule.sockets = job.sockets;
+  schedule.key = job.key;
+  schedule.staging_bytes = 32 << 20;  // no request waits for a slot
+  for (const int source : schedule.sources) {
+    schedule.actions.push_back({.kind = Action::Kind::publish, .at = 5s, .member = source, .other = 1});
+  }
+  for (const Duration at : {Duration(10s), Duration(20s)}) {
+    schedule.actions.push_back({.kind = Action::Kind::restore, .at = at, .member = 2});
+  }
+  schedule.must_complete = true;
+  return schedule;
+}
+
+/// How each of the two restores has ended.
+std::vector<Ending> endings_of(const Schedule& schedule) {
+  const Findings findings = run(schedule);
+  for (const std::string& failure : findings.failures) BOOST_ERROR(failure);
+  BOOST_REQUIRE_EQUAL(findings.endings.size(), 2u);
+  for (const Ending& ending : findings.endings) BOOST_CHECK(ending.completed);
+  return findings.endings;
+}
+
+/// Of each of the two restores.
+std::vector<std::int64_t> trips_of(const Job& job) {
+  std::vector<std::int64_t> trips;
+  for (const Ending& ending : endings_of(schedule_of(job))) {
+    trips.push_back((ending.lasted + one_way) / (2 * one_way));
+  }
+  return trips;
+}
+
+std::int64_t trips_of_first(const Job& job) {
+  return trips_of(job).front();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(of_a_first_restore_over_sockets) {
+  BOOST_CHECK_EQUAL(trips_of_first({}), 10);
+}
+
+BOOST_AUTO_TEST_CASE(of_a_first_restore_over_a_fabric_that_needs_no_sockets) {
+  BOOST_CHECK_EQUAL(trips_of_first({.sockets = false}), 9);
+}
+
+// Requests wait for the proof of the source; sockets are opened and attached meanwhile.
+BOOST_AUTO_TEST_CASE(of_a_first_restore_with_a_key_and_no_encryption) {
+  BOOST_CHECK_EQUAL(trips_of_first({.key = true}), 10);
+  BOOST_CHECK_EQUAL(trips_of_first({.sockets = false, .key = true}), 10);
+}
+
+BOOST_AUTO_TEST_CASE(of_a_first_restore_from_two_sources) {
+  BOOST_CHECK_EQUAL(trips_of_first({.sources = 2}), 11);
+}
+
+// By then the sockets to the first one have been closed, because nothing had asked for them; others are opened.
+BOOST_AUTO_TEST_CASE(a_source_may_publish_long_after_the_other_one) {
+  constexpr Duration later = 16s;
+  Schedule schedule = schedule_of({.sources = 2});
+  for (Action& action : schedule.actions) {
+    if (action.kind == Action::Kind::publish && action.member == 3) action.at += later;
+    if (action.kind == Action::Kind::restore && action.at > 10s) action.at += later;
+  }
+  std::ranges::stable_sort(schedule.actions, {}, &Action::at);
+  BOOST_CHECK_GT(endings_of(schedule).front().lasted.count(), Duration(later - 5s).count());
+}
+
+// It has links, sockets and a plan.
+BOOST_AUTO_TEST_CASE(of_a_later_restore_of_the_same_catalog) {
+  for (const bool sockets : {true, false}) {
+    BOOST_CHECK_GE(trips_of({.sockets = sockets}).back(), 1);
+    BOOST_CHECK_LE(trips_of({.sockets = sockets}).back(), 2);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
