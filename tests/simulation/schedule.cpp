@@ -260,6 +260,12 @@ void draw_choices_of_restores(Schedule& schedule) {
       static_cast<ByteCount>(rate.spread(Duration(64'000), Duration(4'000'000)).count());
 }
 
+// Likewise.
+void draw_connections(Schedule& schedule) {
+  schedule.sockets = Random(schedule.seed ^ 0x736f636b657473).percent(40);
+  schedule.key = Random(schedule.seed ^ 0x6b6579).percent(50);
+}
+
 // --- what happens to it ---
 
 /// Draws the times of what goes wrong near those of what goes on: there is little to disturb elsewhere.
@@ -408,6 +414,7 @@ Schedule draw(std::uint64_t seed, int members) {
   draw_job(schedule, random, members);
   draw_spares_and_resumption(schedule);
   draw_choices_of_restores(schedule);
+  draw_connections(schedule);
   for (int member = 0; member < schedule.members; ++member) {
     schedule.actions.push_back({.kind = Kind::join, .at = random.between(Duration::zero(), 100ms), .member = member});
   }
