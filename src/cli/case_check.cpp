@@ -132,7 +132,8 @@ std::string side_text(const char* title, const char* does, const CaseSide& side)
     text += fmt::format("  Every rank has the whole of {}, such as {}.\n", counted(sums.whole.size(), "tensor"),
                         printable(std::string(*sums.whole.begin())));
   }
-  if (sums.padding > 0) text += fmt::format("  Padding of flat parameters takes {} in all.\n", human(sums.padding));
+  if (sums.padding > 0)
+    text += fmt::format("  Padding of flat parameters takes {} in all.\n", human_bytes(sums.padding));
   return text;
 }
 
@@ -174,7 +175,7 @@ void check_case(const std::string& path) {
   std::string text = fmt::format("{} is a valid case{}.\n", shown_name(path),
                                  job.name.empty() ? "" : fmt::format(", {}", json_text(job.name)));
   text += fmt::format("It has {}, with {}: {}. Together they have {}.\n", counted(job.tensors, "tensor"),
-                      job.states.size() == 1 ? "the state" : "the states", states_text(job, specs), human(bytes));
+                      job.states.size() == 1 ? "the state" : "the states", states_text(job, specs), human_bytes(bytes));
   if (!job.by_value.empty()) {
     text += fmt::format("{} {} by value, to every target rank.\n", counted(job.by_value.size(), "one-element tensor"),
                         job.by_value.size() == 1 ? "goes" : "go");

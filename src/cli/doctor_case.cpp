@@ -49,7 +49,7 @@ Line line_of(Rank target, std::span<const PeerReport> rows) {
     list += (list.empty() ? "" : separator) + one;
   };
   for (const PeerReport& row : rows) {
-    line.methods += fmt::format("{}{} {}", line.methods.empty() ? "" : ", ", row.path, human(row.bytes));
+    line.methods += fmt::format("{}{} {}", line.methods.empty() ? "" : ", ", row.path, human_bytes(row.bytes));
     add(line.carriers, row.device, ", ");
     add(reasons, row.fallback_detail, "; ");
     bytes += row.bytes;
@@ -145,7 +145,7 @@ void print(const std::vector<MeasuredTarget>& targets) {
   write_output("\ntarget       bytes              measured              expected\n");
   std::string slow;
   for (const MeasuredTarget& one : targets) {
-    write_output(fmt::format("{:>6}{:>12}{:>22}{:>22}\n", to_int(one.target), human(one.bytes),
+    write_output(fmt::format("{:>6}{:>12}{:>22}{:>22}\n", to_int(one.target), human_bytes(one.bytes),
                              both(one.bytes, one.seconds), both(one.bytes, one.expected_seconds)));
     if (one.is_slow()) slow += fmt::format("  slow path     target {} {}\n", to_int(one.target), one.says());
   }
@@ -168,7 +168,7 @@ std::string header(const Case& job, const std::vector<MemberResult>& targets, bo
       "{}: {} source ranks -> {} target ranks, {}, {}; open: {}\n"
       "target <- source rank, path and bytes, expected time and speed with the machine to themselves, carrier\n"
       "(expected by {})\n",
-      job.name.empty() ? "case" : job.name, job.source.ranks, job.target.ranks, human(needed),
+      job.name.empty() ? "case" : job.name, job.source.ranks, job.target.ranks, human_bytes(needed),
       measure ? "moved twice" : "none of it moved", transport,
       measured ? *measured : "built-in costs, which know no network: measured ones come from `perf --calibrate`");
 }

@@ -94,7 +94,7 @@ std::string list_of(const char* title, const std::string& items) {
 }
 
 std::string line_of(const GpuFinding& gpu) {
-  return fmt::format("  {:<14}{}, {}, {}{}{}{}, {}\n", gpu.number, gpu.details.name, human(gpu.details.bytes),
+  return fmt::format("  {:<14}{}, {}, {}{}{}{}, {}\n", gpu.number, gpu.details.name, human_bytes(gpu.details.bytes),
                      gpu.details.pci_address, gpu.place.node < 0 ? "" : fmt::format(", NUMA node {}", gpu.place.node),
                      list_of("accesses GPU", fmt::format("{}", fmt::join(gpu.details.peers, ", "))),
                      list_of("near", fmt::format("{}", fmt::join(gpu.near_nics, ", "))),

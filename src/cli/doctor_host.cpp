@@ -53,7 +53,7 @@ std::string numeric(const sockaddr& address) {
 
 Hint memory_hint(const std::string& root) {
   const auto left = transport::shm::memory_left(root);
-  return {"memory", fmt::format("arenas up to {} ({})", human(left.bytes), left.limit)};
+  return {"memory", fmt::format("arenas up to {} ({})", human_bytes(left.bytes), left.limit)};
 }
 
 std::string limit_text(rlim_t limit, bool bytes) {

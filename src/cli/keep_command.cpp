@@ -136,7 +136,7 @@ void print_status(const std::string& text) {
   const auto used = status.at("used_bytes").get<ByteCount>();
   const auto budget = status.at("budget_bytes").get<ByteCount>();
   write_output(fmt::format("job '{}': {} of {} in use ({:.0f} %), {} attempt{}\n", status.at("job").get<std::string>(),
-                           human(used), human(budget),
+                           human_bytes(used), human_bytes(budget),
                            budget == 0 ? 0 : 100 * static_cast<double>(used) / static_cast<double>(budget),
                            status.at("attempts").get<int>(), status.at("attempts").get<int>() == 1 ? "" : "s"));
   if (status.at("kept").empty()) return write_output("nothing is kept\n");
@@ -154,7 +154,7 @@ void print_status(const std::string& text) {
   for (const Json& one : status.at("kept")) {
     write_output(fmt::format("{:<16}{:>10}{:>7}  {:<6}{:>9}{:>9}  {:<10}{:<8}{}\n", one.at("name").get<std::string>(),
                              one.at("step").get<std::int64_t>(), one.at("rank").get<int>(),
-                             one.at("copy").get<bool>() ? "yes" : "no", human(one.at("bytes").get<ByteCount>()),
+                             one.at("copy").get<bool>() ? "yes" : "no", human_bytes(one.at("bytes").get<ByteCount>()),
                              one.at("attempt").get<int>(), one.at("complete").get<bool>() ? "yes" : "no",
                              one.at("trainer").get<std::string>(), one.at("published").get<bool>() ? "yes" : "no"));
   }

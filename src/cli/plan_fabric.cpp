@@ -60,8 +60,8 @@ void print_forecast(const FabricForecast& forecast) {
   fmt::print("  bound       {:>10}   busiest link at full speed, and its latency\n",
              human_seconds(prediction.bound_seconds));
   for (const std::string& source : forecast.sources) fmt::print("  from        {}\n", source);
-  fmt::print("  in processes {}, between processes of a host {}, between hosts {}\n", human(prediction.copied),
-             human(prediction.within_hosts), human(prediction.between_hosts));
+  fmt::print("  in processes {}, between processes of a host {}, between hosts {}\n", human_bytes(prediction.copied),
+             human_bytes(prediction.within_hosts), human_bytes(prediction.between_hosts));
   if (prediction.resolution_seconds > 0) {
     fmt::print("  approximate: flows that end within {} of each other end together\n",
                human_seconds(prediction.resolution_seconds));
@@ -70,7 +70,7 @@ void print_forecast(const FabricForecast& forecast) {
   for (std::size_t i = 0; i < std::min(rows_shown, prediction.links.size()); ++i) {
     const FabricLink& link = prediction.links[i];
     fmt::print("    {:<12} {:<18}{:>10}{:>8.1f} % of the time\n", to_string(link.kind), place_of(link),
-               human(link.bytes), 100 * link.utilisation);
+               human_bytes(link.bytes), 100 * link.utilisation);
   }
   std::vector<HostFlow> pairs;
   std::copy_if(prediction.host_flows.begin(), prediction.host_flows.end(), std::back_inserter(pairs),
@@ -82,7 +82,7 @@ void print_forecast(const FabricForecast& forecast) {
   });
   fmt::print("  host pairs with most bytes, of {}\n", pairs.size());
   for (auto pair = pairs.begin(); pair != end; ++pair) {
-    fmt::print("    host {} -> host {}: {}\n", pair->source, pair->target, human(pair->bytes));
+    fmt::print("    host {} -> host {}: {}\n", pair->source, pair->target, human_bytes(pair->bytes));
   }
 }
 

@@ -165,7 +165,7 @@ class Drawer {
     text(panel_left, 52, "note",
          fmt::format(
              "{}{} {}, {} wanted; {}{}{}", picture_.job.empty() ? "" : xml_text(picture_.job) + ": ",
-             to_string(spec.dtype), to_string(spec.shape), human(bytes), view_.text(),
+             to_string(spec.dtype), to_string(spec.shape), human_bytes(bytes), view_.text(),
              outside == 0 ? "" : fmt::format(" ({} of {} pieces are elsewhere)", outside, picture_.pieces.size()),
              picture_.relabelled ? "; target ranks in the best processes" : ""));
     y_ = 74;
@@ -305,10 +305,10 @@ class Drawer {
           area.height, colour(one.source).hex());
       if (std::min(area.width, area.height) < 4) put(" stroke-opacity=\"0\"");
       if (fills.size() <= max_titles) {
-        put("><title>{}</title></rect>\n", held
-                                               ? fmt::format("source rank {}", to_int(one.source))
-                                               : fmt::format("source rank {} -&gt; target rank {}: {}",
-                                                             to_int(one.source), to_int(one.target), human(one.bytes)));
+        put("><title>{}</title></rect>\n",
+            held ? fmt::format("source rank {}", to_int(one.source))
+                 : fmt::format("source rank {} -&gt; target rank {}: {}", to_int(one.source), to_int(one.target),
+                               human_bytes(one.bytes)));
       } else {
         put("/>\n");
       }
@@ -452,12 +452,12 @@ class Drawer {
     const std::string kind_in = prefix + "ingress";
     out.kind = kind_out.c_str();
     in.kind = kind_in.c_str();
-    out.title = fmt::format("{}: out of source ranks, most {}", what, human(most(out.loads)));
-    in.title = fmt::format("{}: into target ranks, most {}", what, human(largest_in));
+    out.title = fmt::format("{}: out of source ranks, most {}", what, human_bytes(most(out.loads)));
+    in.title = fmt::format("{}: into target ranks, most {}", what, human_bytes(largest_in));
     const std::string bound_text = fmt::format(
         "{} between processes. Dashed: {}, the largest link load is at least that (busiest target, or mean over the "
         "sources)",
-        human(remote), human(bound));
+        human_bytes(remote), human_bytes(bound));
     text(panel_left, y_, "note", remote == 0 ? fmt::format("{}: everything stays in its process", what) : bound_text);
     if (remote == 0) {
       y_ += 24;

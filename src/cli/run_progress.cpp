@@ -121,7 +121,7 @@ std::string JobProgress::describe(Clock::time_point now) const {
   if (repeats_ > 1) text = fmt::format("restore {} of {}: {}", repeat_ + 1, repeats_, text);
   if (phase_ == restore_phase && needed_bytes_ > 0) {
     const ByteCount done = received_bytes();
-    text += fmt::format(", {} of {}", human(done), human(needed_bytes_));
+    text += fmt::format(", {} of {}", human_bytes(done), human_bytes(needed_bytes_));
     const double seconds = std::chrono::duration<double>(now - phase_began_).count();
     if (seconds >= 1 && done > 0 && done < needed_bytes_) {
       const double rate = static_cast<double>(done) / seconds;

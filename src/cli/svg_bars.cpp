@@ -60,7 +60,7 @@ std::string draw_bars(const Bars& bars) {
     }
     if (step >= 50) {
       fmt::format_to(to, "<text x=\"{:.2f}\" y=\"{:.2f}\" class=\"tick\">{}</text>\n", x + width / 2,
-                     base - static_cast<double>(loads[i].bytes) * scale - 3, human(loads[i].bytes));
+                     base - static_cast<double>(loads[i].bytes) * scale - 3, human_bytes(loads[i].bytes));
     }
   }
   if (bars.bound > 0) {

@@ -6,20 +6,16 @@
 
 #include "shardwire/error.hpp"
 #include "shardwire/types.hpp"
+#include "support/human.hpp"
 
 namespace shardwire::cli {
 
-/// "96.4 GB", "15.2 kB", "0 B": decimal units, three digits.
-std::string human_bytes(double bytes);
-inline std::string human(ByteCount bytes) {
-  return human_bytes(static_cast<double>(bytes));
-}
+using support::human_bytes;
+using support::human_seconds;
 /// "256 B", "4 KiB", "64 MiB": binary units, not rounded.
 std::string exact_bytes(ByteCount bytes);
 /// "1.26 k", "570 k", "312"
 std::string human_count(double count);
-/// "1.26 s", "12.5 ms", "0.3 us"
-std::string human_seconds(double seconds);
 /// A name on one line, without terminal control sequences.
 std::string printable(const std::string& name);
 /// A JSON text with its quotes; invalid UTF-8 becomes U+FFFD.

@@ -67,6 +67,8 @@ class Discovery {
   [[nodiscard]] bool used_earlier() const { return used_earlier_; }
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late() const;
+  /// See awaited_text().
+  [[nodiscard]] std::string awaited() const { return awaited_text(situation()); }
 
  private:
   using Records = Descriptions::Records;

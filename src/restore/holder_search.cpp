@@ -190,6 +190,11 @@ std::vector<Rank> HolderSearch::wanted_ranks() const {
   return {ranks.begin(), ranks.end()};
 }
 
+std::string HolderSearch::awaited() const {
+  return fmt::format("a member to publish step {} of '{}' as {}", unfinished_->planning->records.front().step,
+                     target_.options.name, source_ranks_text(wanted_ranks()));
+}
+
 Error HolderSearch::late() const {
   const std::vector<Rank> wanted = wanted_ranks();
   const std::int64_t step = unfinished_->planning->records.front().step;

@@ -44,6 +44,8 @@ class HolderSearch {
   [[nodiscard]] ByteCount missing_bytes() const { return missing_bytes_; }
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late() const;
+  /// See awaited_text().
+  [[nodiscard]] std::string awaited() const;
 
  private:
   using Records = std::vector<wire::PublicationRecord>;

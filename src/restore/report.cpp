@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "move/traits.hpp"
+#include "support/human.hpp"
 
 namespace shardwire::restore {
 
@@ -126,6 +127,24 @@ RestoreReport make_report(const ReportInput& input) {
   }
   std::ranges::sort(report.peers, {}, [](const PeerReport& peer) { return std::tie(peer.rank, peer.path); });
   return report;
+}
+
+std::string figures_text(const RestoreReport& report) {
+  const StageSeconds& s = report.seconds;
+  std::string text = fmt::format(
+      "{} after {:.3f} s (join {:.3f}, plan {:.3f}, bind {:.3f}, move {:.3f}, verify {:.3f}, commit {:.3f}): {} "
+      "needed, {} "
+      "from other ranks, {} from this process",
+      report.step ? fmt::format(" at step {}", *report.step) : "", s.wall, s.join, s.plan, s.bind, s.move, s.verify,
+      s.commit, support::human_bytes(report.needed_bytes), support::human_bytes(report.moved_bytes),
+      support::human_bytes(report.local_bytes));
+  const auto longest = std::ranges::max_element(report.peers, {}, &PeerReport::predicted_seconds);
+  if (longest != report.peers.end() && longest->predicted_seconds > 0) {
+    text += fmt::format("; longest expected: {} from source rank {} by {}, {}", support::human_bytes(longest->bytes),
+                        to_int(longest->rank), longest->path, support::human_seconds(longest->predicted_seconds));
+    if (!longest->fallback_detail.empty()) text += fmt::format(" ({})", longest->fallback_detail);
+  }
+  return text;
 }
 
 }  // namespace shardwire::restore

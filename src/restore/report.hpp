@@ -47,4 +47,8 @@ struct ReportInput {
 /// Pure. Invariant of the result: moved + local == needed + extra + again.
 RestoreReport make_report(const ReportInput& input);
 
+/// What the log says of a report, behind the outcome: step, stages, bytes, and the source whose bytes were expected to take
+/// longest. Pure.
+std::string figures_text(const RestoreReport& report);
+
 }  // namespace shardwire::restore

@@ -17,6 +17,10 @@ namespace shardwire::restore {
 
 namespace {
 
+bool reads(Stage stage) {
+  return stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
+}
+
 // An address may belong to another device by now.
 std::unique_ptr<CachedRestore> take_earlier(Services& services, const Request& request) {
   if (request.unfinished) return nullptr;
@@ -370,9 +374,24 @@ void Restore::keep() {
 Error Restore::late(Stage stage) const {
   if (planned_) return {ErrorCode::timed_out, "the deadline passed while the restore stood at its values"};
   if (stage == Stage::commit) return {ErrorCode::timed_out, "the deadline passed while zeros were written"};
-  const bool reading = stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
-  if (reading && run_) return run_->late();
+  if (run_ && reads(stage)) return run_->late();
   return search_ ? search_->late() : discovery_.late();
+}
+
+std::string Restore::awaited(Stage stage) const {
+  if (planned_ || stage == Stage::commit || stage == Stage::stopping) return "";
+  if (run_ && reads(stage)) return run_->awaited();
+  return search_ ? search_->awaited() : discovery_.awaited();
+}
+
+std::string Restore::title() const {
+  return fmt::format("'{}' as layout rank {}", target_.options.name, to_int(target_.catalog().layout_rank()));
+}
+
+std::string Restore::outcome(const RestoreReport& report, const std::exception_ptr& error) const {
+  const std::string done = target_.options.bind_only ? "bound" : "restored";
+  return fmt::format("{} is {}{}", title(), error ? fmt::format("not {} ({})", done, to_string(code_in(error))) : done,
+                     figures_text(report));
 }
 
 std::pair<ByteCount, ByteCount> Restore::progress() const {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -90,6 +92,12 @@ class Restore final : private Discovery::Listener, private Run::Listener {
   [[nodiscard]] Movement* movement() const { return run_ ? run_->movement() : nullptr; }
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late(Stage stage) const;
+  /// What of others it waits for now, for the log; see awaited_text(). Empty: for nothing.
+  [[nodiscard]] std::string awaited(Stage stage) const;
+  /// Its name and rank, for the log.
+  [[nodiscard]] std::string title() const;
+  /// For the log, when it has ended. `error`: null if it succeeded.
+  [[nodiscard]] std::string outcome(const RestoreReport& report, const std::exception_ptr& error) const;
   [[nodiscard]] RestoreReport report(const StageSeconds& seconds, bool failed) const;
   [[nodiscard]] std::map<TensorKey, SharedValue> take_values() { return std::move(values_); }
 

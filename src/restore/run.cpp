@@ -472,18 +472,28 @@ double Run::digest_seconds() const {
 }
 
 Error Run::late() const {
-  if (replicas_ && replicas_->comparing()) return late_source(replicas_->progress());
-  if (movement_) return late_source(movement_->progress());
-  if (chosen_.transfers && !events_.is_ready()) {
-    return {
-        ErrorCode::timed_out,
-        "the deadline passed: events of the destination's own views had not happened, and nothing is written before",
-        std::vector<Rank>{target_.catalog().layout_rank()}};
-  }
+  if (!awaits_events()) return late_source(progress());
+  return {ErrorCode::timed_out,
+          "the deadline passed: events of the destination's own views had not happened, and nothing is written before",
+          std::vector<Rank>{target_.catalog().layout_rank()}};
+}
+
+std::string Run::awaited() const {
+  return awaits_events() ? "events of the destination's own views" : awaited_text(progress());
+}
+
+bool Run::awaits_events() const {
+  const bool reads = movement_ || (replicas_ && replicas_->comparing());
+  return !reads && chosen_.transfers && !events_.is_ready();
+}
+
+std::vector<SourceProgress> Run::progress() const {
+  if (replicas_ && replicas_->comparing()) return replicas_->progress();
+  if (movement_) return movement_->progress();
   std::vector<SourceProgress> progress;
   for (const auto& source : sources_.all()) progress.push_back(progress_of(*source, services_));
   if (replicas_) std::ranges::copy(replicas_->progress(), std::back_inserter(progress));
-  return late_source(progress);
+  return progress;
 }
 
 }  // namespace shardwire::restore

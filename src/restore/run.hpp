@@ -101,6 +101,8 @@ class Run final : private Sources::Listener,
   [[nodiscard]] Movement* movement() const { return movement_.get(); }
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late() const;
+  /// See awaited_text().
+  [[nodiscard]] std::string awaited() const;
   [[nodiscard]] std::shared_ptr<move::StagingPool> take_staging();
   /// Moves the results into `cached`. False: the next restore cannot use them. Requires: it has succeeded, and was
   /// released.
@@ -130,6 +132,9 @@ class Run final : private Sources::Listener,
   void move();
   void confirm();
   [[nodiscard]] PathInputs paths();
+  [[nodiscard]] std::vector<SourceProgress> progress() const;
+  /// All is bound, and nothing moves before the destination's own events have happened.
+  [[nodiscard]] bool awaits_events() const;
 
   Services& services_;
   Listener& listener_;

@@ -26,6 +26,8 @@ constexpr int max_path_losses = 8;
 // How often the restore looks at its sources and its progress.
 constexpr auto min_look_interval = std::chrono::milliseconds(1);
 constexpr auto max_look_interval = std::chrono::milliseconds(50);
+// A wait that is worth a warning.
+constexpr auto waits_long = std::chrono::seconds(30);
 
 Error path_error(ErrorCode code, const Source& source, const std::string& why) {
   return {code, fmt::format("source rank {}: {}", to_int(source.rank()), why), std::vector<Rank>{source.rank()}};
@@ -131,6 +133,7 @@ void RestoreTask::arm_progress() {
 void RestoreTask::look_at_progress() {
   if (Movement* const movement = restore_.movement()) movement->look_after_sources();
   if (is_done()) return;
+  look_at_wait();
   const auto [callback, interval] = state_->listener();
   if (!callback) return;
   if (interval <= Duration::zero()) {
@@ -142,6 +145,15 @@ void RestoreTask::look_at_progress() {
     return;
   }
   report_progress();
+}
+
+void RestoreTask::look_at_wait() {
+  const auto lasts = wait_.look(services_.clock().now(), stages_.stage(), restore_.progress().first);
+  if (!lasts) return;
+  const std::string awaited = restore_.awaited(stages_.stage());
+  if (awaited.empty()) return;
+  services_.log(*lasts < waits_long ? LogLevel::info : LogLevel::warning,
+                fmt::format("{} has waited {:.0f} s for {}", restore_.title(), seconds_of(*lasts), awaited));
 }
 
 Progress RestoreTask::progress() {
@@ -281,6 +293,7 @@ void RestoreTask::finish() {
   alive_.reset();
   report_progress();
   RestoreReport last = report();
+  services_.log(LogLevel::info, restore_.outcome(last, error_));
   auto values = error_ ? std::map<TensorKey, SharedValue>{} : restore_.take_values();
   const auto taken = restore_.taken();
   if (!error_) restore_.keep();

@@ -12,6 +12,7 @@
 #include "restore/running_restore.hpp"
 #include "restore/services.hpp"
 #include "restore/state.hpp"
+#include "restore/wait.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/report.hpp"
 
@@ -83,6 +84,8 @@ class RestoreTask final : public RunningRestore, private Owner {
   void look_at_progress();
   [[nodiscard]] Progress progress();
   void report_progress();
+  /// Says in the log what others make it wait for.
+  void look_at_wait();
   [[nodiscard]] RestoreReport report() const;
   [[nodiscard]] bool is_done() const { return stages_.stage() == Stage::done; }
 
@@ -98,6 +101,7 @@ class RestoreTask final : public RunningRestore, private Owner {
   Timer progress_;
   std::optional<Progress> reported_;  // to the caller; the bytes and the stage
   Clock::Time reported_at_{};
+  Wait wait_;
   Timer grace_;  // for bytes in flight when the restore is stopped
   Restore restore_;
   std::exception_ptr error_;

@@ -12,6 +12,7 @@
 
 #include "restore/publishers.hpp"
 #include "restore/values.hpp"
+#include "support/human.hpp"
 #include "support/list_of.hpp"
 #include "support/ranks_of.hpp"
 
@@ -20,14 +21,6 @@ namespace shardwire::restore {
 namespace {
 
 constexpr std::size_t max_named = 8;
-
-std::string readable(ByteCount bytes) {
-  constexpr const char* units[] = {"B", "kB", "MB", "GB", "TB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1000 && unit + 1 < std::size(units)) value /= 1000, ++unit;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, units[unit]);
-}
 
 std::string source_ranks_text(const std::vector<int>& ranks) {
   return fmt::format("source rank{} {}", ranks.size() == 1 ? "" : "s", support::runs_of(ranks));
@@ -85,6 +78,40 @@ std::pair<ErrorCode, std::string> fate_of_unpublished(const Situation& situation
   if (situation.at_deadline) return {ErrorCode::timed_out, " before the deadline"};
   if (situation.departed.empty()) return {ErrorCode::layout_mismatch, ""};
   return {ErrorCode::peer_lost, ": " + departed_members(situation).first};
+}
+
+// Sources that owe something, and what. Sources that keep up are named only if all do.
+struct Owed {
+  std::string text;
+  std::vector<Rank> ranks;
+};
+
+Owed owed_by(std::span<const SourceProgress> sources) {
+  std::vector<const SourceProgress*> late;
+  for (const SourceProgress& one : sources) {
+    if (one.unanswered || one.outstanding_bytes > 0) late.push_back(&one);
+  }
+  const auto keeps_up = [](const SourceProgress* one) { return one->keeps_up && !one->unanswered; };
+  if (!std::ranges::all_of(late, keeps_up)) std::erase_if(late, keeps_up);
+
+  std::vector<std::string> text;
+  std::vector<Rank> ranks;
+  for (const SourceProgress* one : late) {
+    ranks.push_back(one->rank);
+    if (text.size() == max_named) continue;
+    text.push_back(fmt::format("{} from source rank {}{}",
+                               one->outstanding_bytes > 0 ? support::human_bytes(one->outstanding_bytes) : "an answer",
+                               to_int(one->rank), one->address.empty() ? "" : fmt::format(" ({})", one->address)));
+  }
+  if (ranks.size() > text.size()) text.push_back(fmt::format("{} more", ranks.size() - text.size()));
+  return {fmt::format("{}", fmt::join(text, ", ")), std::move(ranks)};
+}
+
+// Members that could have published when the last one did.
+std::vector<int> possible_others(const Situation& situation) {
+  std::vector<int> others = situation.possible;
+  if (others.size() > 1) std::erase(others, situation.member);
+  return others;
 }
 
 }  // namespace
@@ -162,8 +189,7 @@ Error late_in_plan(const Situation& situation) {
             situation.withdrawn->ranks()};
   }
   if (sources.empty()) {
-    std::vector<int> others = situation.possible;
-    if (others.size() > 1) std::erase(others, situation.member);
+    const std::vector<int> others = possible_others(situation);
     return {ErrorCode::timed_out,
             fmt::format("no member published '{}' before the deadline; {} done so", situation.from,
                         members_text(others, "could have", "could have")),
@@ -187,27 +213,32 @@ Error late_in_plan(const Situation& situation) {
 }
 
 Error late_source(std::span<const SourceProgress> sources) {
-  std::vector<const SourceProgress*> late;
-  for (const SourceProgress& one : sources) {
-    if (one.unanswered || one.outstanding_bytes > 0) late.push_back(&one);
-  }
-  const auto keeps_up = [](const SourceProgress* one) { return one->keeps_up && !one->unanswered; };
-  if (!std::ranges::all_of(late, keeps_up)) std::erase_if(late, keeps_up);
-
-  std::vector<std::string> text;
-  std::vector<Rank> ranks;
-  for (const SourceProgress* one : late) {
-    ranks.push_back(one->rank);
-    if (text.size() == max_named) continue;
-    text.push_back(fmt::format("{} from source rank {}{}",
-                               one->outstanding_bytes > 0 ? readable(one->outstanding_bytes) : "an answer",
-                               to_int(one->rank), one->address.empty() ? "" : fmt::format(" ({})", one->address)));
-  }
-  if (ranks.size() > text.size()) text.push_back(fmt::format("{} more", ranks.size() - text.size()));
+  Owed owed = owed_by(sources);
   return {ErrorCode::timed_out,
-          text.empty() ? "the deadline passed: all bytes had arrived, and this rank had not finished with them"
-                       : fmt::format("the deadline passed: waiting for {}", fmt::join(text, ", ")),
-          ranks};
+          owed.ranks.empty() ? "the deadline passed: all bytes had arrived, and this rank had not finished with them"
+                             : "the deadline passed: waiting for " + owed.text,
+          std::move(owed.ranks)};
+}
+
+std::string awaited_text(const Situation& situation) {
+  const auto sources = situation.sources();
+  if (sources.empty()) {
+    const std::vector<int> others = possible_others(situation);
+    if (others.empty()) return "";
+    return fmt::format("{}member{} {} to publish {}'{}'", others.size() == 1 ? "" : "one of ",
+                       others.size() == 1 ? "" : "s", support::runs_of(others),
+                       situation.step ? fmt::format("step {} of ", *situation.step) : "", situation.from);
+  }
+  if (!situation.undescribed.empty()) {
+    return fmt::format("{} to describe '{}'", source_ranks_text(situation.undescribed), situation.from);
+  }
+  const std::vector<int> open = open_ranks(sources, {.ranks = situation.source_ranks});
+  if (open.empty()) return "";
+  return fmt::format("{} of {} to publish '{}'", source_ranks_text(open), situation.source_ranks, situation.from);
+}
+
+std::string awaited_text(std::span<const SourceProgress> sources) {
+  return owed_by(sources).text;
 }
 
 Error corrupt_everywhere(const std::vector<Gap>& gaps, const Planning& planning, const CorruptHolders& corrupt) {
@@ -235,7 +266,7 @@ ErrorCode code_in(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const Error& reason) {
     return reason.code();
-  } catch (const std::exception&) {
+  } catch (...) {
     return ErrorCode::internal;
   }
 }

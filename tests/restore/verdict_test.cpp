@@ -2,10 +2,14 @@
 #include "restore/verdict.hpp"
 
 #include <boost/test/unit_test.hpp>
+#include <chrono>
 #include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "restore/report.hpp"
+#include "restore/wait.hpp"
 
 BOOST_AUTO_TEST_SUITE(restore_verdict)
 
@@ -82,8 +86,70 @@ BOOST_AUTO_TEST_CASE(sources_that_keep_up_are_named_only_if_all_do) {
   sources[0] = {.rank = Rank{0}, .outstanding_bytes = 10, .keeps_up = true};
   sources[1] = {.rank = Rank{1}, .outstanding_bytes = 20, .keeps_up = false};
   BOOST_TEST((late_source(sources).ranks() == std::vector<Rank>{Rank{1}}));
+  BOOST_TEST(awaited_text(sources) == "20 B from source rank 1");
   sources[1].keeps_up = true;
   BOOST_TEST((late_source(sources).ranks() == std::vector<Rank>{Rank{0}, Rank{1}}));
+  sources[1] = {.rank = Rank{1}, .address = "10.0.0.7", .unanswered = true};
+  BOOST_TEST(awaited_text(sources) == "an answer from source rank 1 (10.0.0.7)");
+}
+
+BOOST_AUTO_TEST_CASE(a_wait_for_a_plan_names_who_is_waited_for) {
+  Situation situation{.from = "state", .target = Rank{0}, .member = 1, .published = {}, .possible = {0, 1, 2}};
+  BOOST_TEST(awaited_text(situation) == "one of members 0, 2 to publish 'state'");
+  situation.possible = {2};
+  situation.step = 7;
+  BOOST_TEST(awaited_text(situation) == "member 2 to publish step 7 of 'state'");
+  situation.published = {{.layout_rank = 1, .step = 7}};
+  situation.undescribed = {1};
+  BOOST_TEST(awaited_text(situation) == "source rank 1 to describe 'state'");
+  situation.undescribed.clear();
+  situation.source_ranks = 4;
+  BOOST_TEST(awaited_text(situation) == "source ranks 0, 2, 3 of 4 to publish 'state'");
+  situation.source_ranks = 0;
+  BOOST_TEST(awaited_text(situation) == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_wait_is_noted_each_time_that_it_has_doubled) {
+  using namespace std::chrono_literals;
+  Wait wait;
+  const Clock::Time began{};
+  const auto look = [&](Duration after, Stage stage, ByteCount bytes) {
+    return wait.look(began + after, stage, bytes);
+  };
+  BOOST_TEST(!look(0s, Stage::plan, 0));
+  BOOST_TEST(!look(1999ms, Stage::plan, 0));
+  BOOST_TEST((look(2s, Stage::plan, 0) == Duration(2s)));
+  BOOST_TEST(!look(3s, Stage::plan, 0));
+  BOOST_TEST((look(9s, Stage::plan, 0) == Duration(9s)));  // this thread was late
+  BOOST_TEST(!look(15s, Stage::plan, 0));
+  BOOST_TEST((look(16s, Stage::plan, 0) == Duration(16s)));
+  BOOST_TEST(!look(40s, Stage::move, 0));
+  BOOST_TEST(!look(41s, Stage::move, 1));
+  BOOST_TEST(!look(42s, Stage::move, 1));
+  BOOST_TEST((look(43s, Stage::move, 1) == Duration(2s)));
+}
+
+BOOST_AUTO_TEST_CASE(the_figures_of_a_report_name_the_source_that_was_expected_to_take_longest) {
+  RestoreReport report;
+  report.step = 7;
+  report.needed_bytes = 3'000'000;
+  report.moved_bytes = 2'000'000;
+  report.local_bytes = 1'000'000;
+  report.seconds.plan = 0.25;
+  report.seconds.wall = 1.5;
+  const std::string figures =
+      " at step 7 after 1.500 s (join 0.000, plan 0.250, bind 0.000, move 0.000, verify 0.000, commit 0.000): 3.00 MB "
+      "needed, 2.00 MB from other ranks, 1.00 MB from this process";
+  BOOST_TEST(figures_text(report) == figures);
+  report.peers = {{.rank = Rank{1}, .bytes = 500'000, .path = "shm/mapped", .device = "", .predicted_seconds = 0.001},
+                  {.rank = Rank{4},
+                   .bytes = 1'500'000,
+                   .path = "tcp/zcopy",
+                   .device = "",
+                   .fallback_detail = "ucx: no device",
+                   .predicted_seconds = 0.5}};
+  BOOST_TEST(figures_text(report) ==
+             figures + "; longest expected: 1.50 MB from source rank 4 by tcp/zcopy, 500 ms (ucx: no device)");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
