@@ -13,6 +13,8 @@ namespace shardwire::restore {
 struct RequestCount {
   std::uint64_t next = 0;  ///< number
   int unanswered = 0;
+  /// Grows with each answer.
+  [[nodiscard]] std::uint64_t answered() const { return next - static_cast<std::uint64_t>(unanswered); }
 };
 
 /// Wraps the callbacks of one object, so that they do nothing once it is gone or has called end(), and so that their

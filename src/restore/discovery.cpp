@@ -137,6 +137,12 @@ Error Discovery::late() const {
   }
 }
 
+std::string Discovery::awaited() const {
+  if (planning_now_) return "";
+  if (!services_.directory().knows(options_.name)) return publishers_of(options_.name);
+  return awaited_text(situation());
+}
+
 // --- planning ---
 
 // Called after every change. Plans at once when every rank of the source layout has published or never will; else after
@@ -185,13 +191,13 @@ void Discovery::try_to_plan(bool asks) {
   make_plan(records, false);
 }
 
-// The links are made while descriptions come. One that fails is made again if the plan names its source.
+// The links are made while descriptions come.
 void Discovery::dial(const Records& records) {
   for (const auto& record : records) {
     if (record.member == services_.member() || !dialled_.emplace(record.member, record.epoch).second) continue;
     try {
       services_.link(record);
-    } catch (const Error&) {  // likewise
+    } catch (const Error&) {  // made again if the plan names this source
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "restore/callbacks.hpp"
@@ -68,7 +69,7 @@ class Discovery {
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late() const;
   /// See awaited_text().
-  [[nodiscard]] std::string awaited() const { return awaited_text(situation()); }
+  [[nodiscard]] std::string awaited() const;
 
  private:
   using Records = Descriptions::Records;

@@ -191,8 +191,11 @@ std::vector<Rank> HolderSearch::wanted_ranks() const {
 }
 
 std::string HolderSearch::awaited() const {
+  if (planning_now_) return "";
+  const std::vector<Rank> wanted = wanted_ranks();
+  if (wanted.empty()) return publishers_of(target_.options.name);
   return fmt::format("a member to publish step {} of '{}' as {}", unfinished_->planning->records.front().step,
-                     target_.options.name, source_ranks_text(wanted_ranks()));
+                     target_.options.name, source_ranks_text(wanted));
 }
 
 Error HolderSearch::late() const {

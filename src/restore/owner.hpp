@@ -14,6 +14,10 @@ namespace shardwire::restore {
 class Source;
 
 enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done };
+/// Sources are bound or read.
+constexpr bool reads(Stage stage) {
+  return stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
+}
 
 /// Fate of the path of one source's bytes; the source itself may be well.
 enum class PathLoss : std::uint8_t {

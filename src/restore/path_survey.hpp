@@ -29,7 +29,11 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
   void start() override;
   void directory_changed() override;
   bool payload(const wire::PayloadHeader&, transport::Incoming&) override { return false; }
-  void caller_failed(const std::exception_ptr& error) override { end({}, error); }
+  bool caller_failed(const std::exception_ptr& error) override {
+    const bool runs = done_ != nullptr;
+    end({}, error);
+    return runs;
+  }
   void fabric_broke(const std::exception_ptr& error) override { end({}, error); }
   void stop_writing() override {}
   [[nodiscard]] bool written() const override { return true; }

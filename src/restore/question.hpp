@@ -24,7 +24,11 @@ class Question : public RunningRestore {
     });
   }
   bool payload(const wire::PayloadHeader&, transport::Incoming&) final { return false; }
-  void caller_failed(const std::exception_ptr& error) final { fail(error); }
+  bool caller_failed(const std::exception_ptr& error) final {
+    const bool runs = !answered();
+    fail(error);
+    return runs;
+  }
   void fabric_broke(const std::exception_ptr&) final {}
   void stop_writing() final {}
   [[nodiscard]] bool written() const final { return true; }

@@ -69,6 +69,7 @@ class ReplicaChecks final : private Sources::Listener {
   /// Holders are being waited for.
   [[nodiscard]] bool comparing() const { return comparing_; }
   [[nodiscard]] std::vector<SourceProgress> progress() const;
+  [[nodiscard]] const Sources& sources() const { return sources_; }
   /// Processor time of digests on this side.
   [[nodiscard]] double digest_seconds() const { return digest_seconds_; }
 

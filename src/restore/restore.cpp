@@ -17,8 +17,17 @@ namespace shardwire::restore {
 
 namespace {
 
-bool reads(Stage stage) {
-  return stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
+// For the log: why a restore has failed.
+std::string why_text(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& reason) {
+    return fmt::format("{}: {}", to_string(reason.code()), reason.what());
+  } catch (const std::exception& other) {
+    return other.what();
+  } catch (...) {
+    return "an exception of the caller";
+  }
 }
 
 // An address may belong to another device by now.
@@ -384,14 +393,21 @@ std::string Restore::awaited(Stage stage) const {
   return search_ ? search_->awaited() : discovery_.awaited();
 }
 
+std::uint64_t Restore::advance(Stage stage) const {
+  return progress().first + (run_ && stage != Stage::move ? run_->answers() : 0);
+}
+
 std::string Restore::title() const {
-  return fmt::format("'{}' as layout rank {}", target_.options.name, to_int(target_.catalog().layout_rank()));
+  const int rank = to_int(target_.catalog().layout_rank());
+  if (exchange_losses_) return fmt::format("the exchange as layout rank {}", rank);
+  if (target_.only) return fmt::format("a copy of '{}' of layout rank {}", target_.options.name, rank);
+  return fmt::format("'{}' as layout rank {}", target_.options.name, rank);
 }
 
 std::string Restore::outcome(const RestoreReport& report, const std::exception_ptr& error) const {
-  const std::string done = target_.options.bind_only ? "bound" : "restored";
-  return fmt::format("{} is {}{}", title(), error ? fmt::format("not {} ({})", done, to_string(code_in(error))) : done,
-                     figures_text(report));
+  const std::string done = exchange_losses_ || target_.only ? "done" : target_.options.bind_only ? "bound" : "restored";
+  return fmt::format("{} is {}{}{}", title(), error ? "not " : "", done, figures_text(report)) +
+         (error ? "; " + why_text(error) : "");
 }
 
 std::pair<ByteCount, ByteCount> Restore::progress() const {

@@ -92,8 +92,10 @@ class Restore final : private Discovery::Listener, private Run::Listener {
   [[nodiscard]] Movement* movement() const { return run_ ? run_->movement() : nullptr; }
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late(Stage stage) const;
-  /// What of others it waits for now, for the log; see awaited_text(). Empty: for nothing.
+  /// What it waits for now, for the log. Empty: for nothing that the log can name.
   [[nodiscard]] std::string awaited(Stage stage) const;
+  /// Changes while it gets on: with the bytes in place, or with the answers where no bytes move.
+  [[nodiscard]] std::uint64_t advance(Stage stage) const;
   /// Its name and rank, for the log.
   [[nodiscard]] std::string title() const;
   /// For the log, when it has ended. `error`: null if it succeeded.

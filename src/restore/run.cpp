@@ -482,6 +482,14 @@ std::string Run::awaited() const {
   return awaits_events() ? "events of the destination's own views" : awaited_text(progress());
 }
 
+std::uint64_t Run::answers() const {
+  std::uint64_t all = 0;
+  for (const auto& source : sources_.all()) all += source->requests().answered();
+  if (!replicas_) return all;
+  for (const auto& holder : replicas_->sources().all()) all += holder->requests().answered();
+  return all;
+}
+
 bool Run::awaits_events() const {
   const bool reads = movement_ || (replicas_ && replicas_->comparing());
   return !reads && chosen_.transfers && !events_.is_ready();

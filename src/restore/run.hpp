@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -101,8 +103,10 @@ class Run final : private Sources::Listener,
   [[nodiscard]] Movement* movement() const { return movement_.get(); }
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late() const;
-  /// See awaited_text().
+  /// What it waits for, for the log: its sources, or events of the destination. Empty: for nothing.
   [[nodiscard]] std::string awaited() const;
+  /// Changes with each answer of a source, or of a holder that it compares with.
+  [[nodiscard]] std::uint64_t answers() const;
   [[nodiscard]] std::shared_ptr<move::StagingPool> take_staging();
   /// Moves the results into `cached`. False: the next restore cannot use them. Requires: it has succeeded, and was
   /// released.

@@ -21,8 +21,8 @@ class RunningRestore {
   virtual void addresses_came() {}
   /// A payload for one of this restore's requests; false if it belongs to another.
   virtual bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) = 0;
-  /// A callback of the caller's, such as its log sink, has thrown.
-  virtual void caller_failed(const std::exception_ptr& error) = 0;
+  /// A callback of the caller's, such as its log sink, has thrown. False: this has ended, and cannot report it.
+  virtual bool caller_failed(const std::exception_ptr& error) = 0;
   /// The fabric as a whole has failed.
   virtual void fabric_broke(const std::exception_ptr& error) = 0;
 

@@ -62,6 +62,8 @@ class SourceRequests {
   [[nodiscard]] bool was_leased() const { return was_leased_; }
   /// Unanswered requests, except those for payload; none after end().
   [[nodiscard]] int unanswered() const { return count_.unanswered; }
+  /// Changes with each answer.
+  [[nodiscard]] std::uint64_t answered() const { return count_.answered(); }
   /// For further requests of the same source.
   [[nodiscard]] RequestCount& count() { return count_; }
 

@@ -26,7 +26,7 @@ constexpr int max_path_losses = 8;
 // How often the restore looks at its sources and its progress.
 constexpr auto min_look_interval = std::chrono::milliseconds(1);
 constexpr auto max_look_interval = std::chrono::milliseconds(50);
-// A wait that is worth a warning.
+// A wait that is worth a warning. WaitClock notes those of 32 s.
 constexpr auto waits_long = std::chrono::seconds(30);
 
 Error path_error(ErrorCode code, const Source& source, const std::string& why) {
@@ -148,7 +148,7 @@ void RestoreTask::look_at_progress() {
 }
 
 void RestoreTask::look_at_wait() {
-  const auto lasts = wait_.look(services_.clock().now(), stages_.stage(), restore_.progress().first);
+  const auto lasts = wait_.look(services_.clock().now(), stages_.stage(), restore_.advance(stages_.stage()));
   if (!lasts) return;
   const std::string awaited = restore_.awaited(stages_.stage());
   if (awaited.empty()) return;
@@ -171,7 +171,10 @@ void RestoreTask::report_progress() {
   try {
     callback(progress);
   } catch (...) {
-    if (!is_done()) return caller_failed(std::current_exception());
+    if (!is_done()) {
+      caller_failed(std::current_exception());
+      return;
+    }
     if (!error_) error_ = std::current_exception();
   }
 }
@@ -218,8 +221,7 @@ void RestoreTask::on_path_lost(Source& source, PathLoss loss, const std::string&
 // Refused outside the stages that read. In an exchange, bytes of this wave are still where they were.
 bool RestoreTask::restart(std::optional<wire::PublicationRecord> gone, std::optional<Error> withdrawn) {
   const Stage stage = stages_.stage();
-  const bool reading = stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
-  if (!reading || !(withdrawn ? replaces_withdrawn_ : replaces_paths_)) return false;
+  if (!reads(stage) || !(withdrawn ? replaces_withdrawn_ : replaces_paths_)) return false;
   if (gone && withdrawn) restore_.give_up(Rank{gone->layout_rank}, *withdrawn);
   gone_ = std::move(gone);
   withdrawn_ = std::move(withdrawn);
@@ -228,8 +230,10 @@ bool RestoreTask::restart(std::optional<wire::PublicationRecord> gone, std::opti
   return true;
 }
 
-void RestoreTask::caller_failed(const std::exception_ptr& error) {
-  if (!is_done() && ending_ != Ending::finish) end(error);
+bool RestoreTask::caller_failed(const std::exception_ptr& error) {
+  if (is_done() || ending_ == Ending::finish) return false;
+  end(error);
+  return true;
 }
 
 void RestoreTask::fabric_broke(const std::exception_ptr& error) {
@@ -324,6 +328,7 @@ void RestoreTask::abandon() {
   if (is_done()) return;
   alive_.reset();
   RestoreReport last = report();
+  services_.log(LogLevel::info, restore_.outcome(last, error_));
   restore_.release();
   state_->finish(std::move(last), {}, error_);
   stages_.enter(Stage::done);

@@ -12,7 +12,7 @@
 #include "restore/running_restore.hpp"
 #include "restore/services.hpp"
 #include "restore/state.hpp"
-#include "restore/wait.hpp"
+#include "restore/wait_clock.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/report.hpp"
 
@@ -55,7 +55,7 @@ class RestoreTask final : public RunningRestore, private Owner {
   void start() override;
   void directory_changed() override { restore_.directory_changed(); }
   bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override;
-  void caller_failed(const std::exception_ptr& error) override;
+  bool caller_failed(const std::exception_ptr& error) override;
   void fabric_broke(const std::exception_ptr& error) override;
   void stop_writing() override;
   [[nodiscard]] bool written() const override;
@@ -84,7 +84,7 @@ class RestoreTask final : public RunningRestore, private Owner {
   void look_at_progress();
   [[nodiscard]] Progress progress();
   void report_progress();
-  /// Says in the log what others make it wait for.
+  /// Logs what it waits for, when that is due.
   void look_at_wait();
   [[nodiscard]] RestoreReport report() const;
   [[nodiscard]] bool is_done() const { return stages_.stage() == Stage::done; }
@@ -101,7 +101,7 @@ class RestoreTask final : public RunningRestore, private Owner {
   Timer progress_;
   std::optional<Progress> reported_;  // to the caller; the bytes and the stage
   Clock::Time reported_at_{};
-  Wait wait_;
+  WaitClock wait_;
   Timer grace_;  // for bytes in flight when the restore is stopped
   Restore restore_;
   std::exception_ptr error_;

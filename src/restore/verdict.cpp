@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -233,8 +232,20 @@ std::string awaited_text(const Situation& situation) {
     return fmt::format("{} to describe '{}'", source_ranks_text(situation.undescribed), situation.from);
   }
   const std::vector<int> open = open_ranks(sources, {.ranks = situation.source_ranks});
-  if (open.empty()) return "";
-  return fmt::format("{} of {} to publish '{}'", source_ranks_text(open), situation.source_ranks, situation.from);
+  if (!open.empty()) {
+    return fmt::format("{} of {} to publish '{}'", source_ranks_text(open), situation.source_ranks, situation.from);
+  }
+  std::set<int> behind;
+  for (const auto& record : sources) behind.insert(record.layout_rank);
+  const auto steps = by_step(sources);
+  for (const int rank : steps.rbegin()->second) behind.erase(rank);
+  if (behind.empty()) return "";
+  return fmt::format("{} to publish step {} of '{}'", source_ranks_text({behind.begin(), behind.end()}),
+                     steps.rbegin()->first, situation.from);
+}
+
+std::string publishers_of(const std::string& from) {
+  return fmt::format("member 0 to list the publishers of '{}'", from);
 }
 
 std::string awaited_text(std::span<const SourceProgress> sources) {

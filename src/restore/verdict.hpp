@@ -71,7 +71,9 @@ Error late_source(std::span<const SourceProgress> sources);
 /// What a restore without a plan waits for, for the log: "source ranks 1, 2 of 4 to publish 'state'". Empty: it waits for
 /// nothing that others do.
 std::string awaited_text(const Situation& situation);
-/// The same while sources are bound or read: "1.2 MB from source rank 2 (10.0.0.7)".
+/// The same before it knows who publishes `from`.
+std::string publishers_of(const std::string& from);
+/// The same while sources are bound or read: "1.20 MB from source rank 2 (10.0.0.7:51234)".
 std::string awaited_text(std::span<const SourceProgress> sources);
 
 /// Boxes that are not what was published in the memory of each rank that holds them. `wanted`: the target's manifest.

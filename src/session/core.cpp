@@ -163,9 +163,11 @@ void Core::log(LogLevel level, const std::string& text) {
 
 // An exception of the caller's sink comes out of wait(): of the running restores, else of the next one.
 void Core::report_log_failure() {
-  if (!log_failure_ || restores_.empty()) return;
+  if (!log_failure_) return;
   const std::exception_ptr failure = std::exchange(log_failure_, nullptr);
-  for (const auto& restore : restores_) restore->caller_failed(failure);
+  bool taken = false;
+  for (const auto& restore : restores_) taken = restore->caller_failed(failure) || taken;
+  if (!taken && !log_failure_) log_failure_ = failure;  // for the next one
 }
 
 // A keeper that is there again after its end has to hear of the session again.

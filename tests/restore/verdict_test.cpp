@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "restore/report.hpp"
-#include "restore/wait.hpp"
+#include "restore/wait_clock.hpp"
 
 BOOST_AUTO_TEST_SUITE(restore_verdict)
 
@@ -105,13 +105,17 @@ BOOST_AUTO_TEST_CASE(a_wait_for_a_plan_names_who_is_waited_for) {
   situation.undescribed.clear();
   situation.source_ranks = 4;
   BOOST_TEST(awaited_text(situation) == "source ranks 0, 2, 3 of 4 to publish 'state'");
-  situation.source_ranks = 0;
+  situation.source_ranks = 2;
+  situation.step.reset();
+  situation.published = {{.layout_rank = 0, .step = 10}, {.layout_rank = 1, .step = 9}};
+  BOOST_TEST(awaited_text(situation) == "source rank 1 to publish step 10 of 'state'");
+  situation.published[1].step = 10;
   BOOST_TEST(awaited_text(situation) == "");
 }
 
 BOOST_AUTO_TEST_CASE(a_wait_is_noted_each_time_that_it_has_doubled) {
   using namespace std::chrono_literals;
-  Wait wait;
+  WaitClock wait;
   const Clock::Time began{};
   const auto look = [&](Duration after, Stage stage, ByteCount bytes) {
     return wait.look(began + after, stage, bytes);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "support/deadline.hpp"
 #include "support/job.hpp"
@@ -330,6 +333,51 @@ BOOST_AUTO_TEST_CASE(what_a_log_sink_throws_comes_out_of_wait) {
   BOOST_CHECK_THROW(restore.wait(), CallersOwn);
   *throwing = false;
   session.close(10s);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_log_sink_throws_at_the_end_of_a_restore_comes_out_of_the_next_wait) {
+  SessionOptions options = quick();
+  options.log = [](LogLevel, std::string_view text) {
+    if (text.find(" is restored at step ") != std::string_view::npos) throw CallersOwn();
+  };
+  Alone job(options);
+  job.session.restore(job.wanted(), within(patience)).wait();
+  Restore next = job.session.restore(job.wanted(), within(patience));
+  BOOST_CHECK_THROW(next.wait(), CallersOwn);
+}
+
+BOOST_AUTO_TEST_CASE(the_log_says_whom_a_restore_waits_for_and_how_it_ended) {
+  std::promise<void> waits;
+  std::vector<std::string> lines;  // of the loop's thread until the session ends
+  SessionOptions options = quick();
+  options.log = [&](LogLevel level, std::string_view text) {
+    const bool first = level == LogLevel::info && text.starts_with("'state' as layout rank 0 has waited ") &&
+                       text.ends_with(" s for member 0 to publish 'state'");
+    if (first && std::ranges::none_of(lines, [](const auto& line) { return line == "waits"; })) {
+      waits.set_value();
+      lines.emplace_back("waits");
+    }
+    lines.emplace_back(text);
+  };
+  const auto port = free_port();
+  Session holder = Session::join(member(0, 2, port), quick());
+  {
+    Session reader = Session::join(member(1, 2, port), options);
+    TestShard target(weight, Layout::replicated(), Rank{0});
+    Catalog wanted(Rank{0}, 1);
+    target.add_to(wanted);
+    Restore restore = reader.restore(wanted, within(patience));
+    waits.get_future().wait();
+    TestShard shard(weight, Layout::replicated(), Rank{0});
+    shard.fill(1);
+    Catalog held(Rank{0}, 1);
+    shard.add_to(held);
+    const Publication publication = holder.publish(held);
+    restore.wait();
+  }
+  BOOST_TEST(std::ranges::count_if(lines, [](const std::string& line) {
+               return line.starts_with("'state' as layout rank 0 is restored at step 0 after ");
+             }) == 1);
 }
 
 BOOST_AUTO_TEST_CASE(empty_and_moved_from_handles_refuse_every_call) {

@@ -105,7 +105,7 @@ BOOST_AUTO_TEST_CASE(of_a_first_restore_from_two_sources) {
   BOOST_CHECK_EQUAL(trips_of_first({.sources = 2}), 11);
 }
 
-// By then the sockets to the first one have been closed, because nothing had asked for them; others are opened.
+// Longer than sockets to the first one stay open that nothing asks for.
 BOOST_AUTO_TEST_CASE(a_source_may_publish_long_after_the_other_one) {
   constexpr Duration later = 16s;
   Schedule schedule = schedule_of({.sources = 2});

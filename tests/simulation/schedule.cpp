@@ -260,7 +260,7 @@ void draw_choices_of_restores(Schedule& schedule) {
       static_cast<ByteCount>(rate.spread(Duration(64'000), Duration(4'000'000)).count());
 }
 
-// Likewise.
+// Drawn of other seeds, so that the rest of a schedule stays as it was.
 void draw_connections(Schedule& schedule) {
   schedule.sockets = Random(schedule.seed ^ 0x736f636b657473).percent(40);
   schedule.key = Random(schedule.seed ^ 0x6b6579).percent(50);

@@ -2,24 +2,25 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 
 #include "restore/owner.hpp"
 #include "runtime/clock.hpp"
-#include "shardwire/types.hpp"
+#include "shardwire/options.hpp"
 
 namespace shardwire::restore {
 
-/// How long a restore has stood still: neither its stage nor its bytes have changed.
+/// How long a restore has stood still: neither its stage, nor its bytes, nor the number of answers where none move, has changed.
 /// Threads: loop thread only.
-class Wait {
+class WaitClock {
  public:
   /// The length of a wait when it reaches 2 s, 4 s, 8 s and so on. Empty at all other times.
-  std::optional<Duration> look(Clock::Time now, Stage stage, ByteCount done_bytes) {
-    if (!since_ || stage != stage_ || done_bytes != done_bytes_) {
+  std::optional<Duration> look(Clock::Time now, Stage stage, std::uint64_t advance) {
+    if (!since_ || stage != stage_ || advance != advance_) {
       since_ = now;
       stage_ = stage;
-      done_bytes_ = done_bytes;
+      advance_ = advance;
       next_ = first;
     }
     const Duration lasts = now - *since_;
@@ -33,7 +34,7 @@ class Wait {
 
   std::optional<Clock::Time> since_;  // empty before the first look
   Stage stage_{};
-  ByteCount done_bytes_ = 0;
+  std::uint64_t advance_ = 0;
   Duration next_ = first;
 };
 
