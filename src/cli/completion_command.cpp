@@ -93,7 +93,8 @@ std::string bash_script(const std::vector<Level>& levels) {
     for (const CLI::Option* one : shown_options(*level.app)) {
       options.push_back(one->get_name());
       if (!takes_value(*one)) continue;
-      of_options += fmt::format("    '{} {}') words='{}' ;;\n", level.words, one->get_name(), offer(*one));
+      of_options += fmt::format("    '{} {}') words='{}'{} ;;\n", level.words, one->get_name(), offer(*one),
+                                takes_list(*one) ? " commas=1" : "");
     }
     std::vector<std::string> words;
     for (const CLI::App* one : level.app->get_subcommands({})) words.push_back(one->get_name());
@@ -104,7 +105,7 @@ std::string bash_script(const std::vector<Level>& levels) {
   return R"sh(# Completion of bash, printed by `shardwire completion bash`.
 _shardwire() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
-  local level=shardwire options= words= list= i
+  local level=shardwire options= words= list= commas= i
   # An option and its value are words of their own, and so is the = between them.
   [[ $word != '=' ]] || word=
   [[ $before != '=' ]] || before=${COMP_WORDS[COMP_CWORD - 2]}
@@ -125,8 +126,8 @@ _shardwire() {
     compopt -o filenames -o default 2>/dev/null
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
   else
-    [[ $word != *,* ]] || list=${word%,*},
-    mapfile -t COMPREPLY < <(compgen -P "$list" -W "$words" -- "${word##*,}")
+    [[ -z $commas || $word != *,* ]] || list=${word%,*},
+    mapfile -t COMPREPLY < <(compgen -P "$list" -W "$words" -- "${word#"$list"}")
   fi
 }
 complete -F _shardwire shardwire

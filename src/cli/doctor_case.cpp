@@ -90,7 +90,7 @@ void print_json(Rank target, const PeerReport& row) {
 constexpr double far_below = 4;
 constexpr double ignored_excess_seconds = 1e-3;  // a short disturbance by other processes
 
-// The second restore of a target rank.
+// How the bytes of a target rank moved in the second restore.
 struct MeasuredTarget {
   Rank target{};
   ByteCount bytes = 0;

@@ -71,6 +71,11 @@ void JobProgress::update(int member, const std::string& phase, int repeat, ByteC
   tick(now);
 }
 
+void JobProgress::leave(int member) {
+  if (member < 0 || member >= static_cast<int>(members_.size())) return;
+  members_[static_cast<std::size_t>(member)].phase = -1;
+}
+
 void JobProgress::tick(Clock::time_point now) {
   constexpr auto none = static_cast<int>(std::size(phases));
   int phase = none;

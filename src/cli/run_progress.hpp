@@ -23,6 +23,8 @@ class JobProgress {
 
   void update(int member, const std::string& phase, int repeat, ByteCount done_bytes,
               Clock::time_point now = Clock::now());
+  /// Its process has ended: nobody waits for it.
+  void leave(int member);
   /// Shows what changes without an update. Call it about twice a second.
   void tick(Clock::time_point now = Clock::now());
   /// Ends the line of the bar.

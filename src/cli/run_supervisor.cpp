@@ -208,6 +208,7 @@ class Supervisor {
     int status = 0;
     ::waitpid(process.pid, &status, 0);
     faults_.ended(process.plan->members.front());
+    for (const int member : process.plan->members) progress_.leave(member);
     if (!first_result_) first_result_ = Clock::now();
     if (process.results == process.plan->members.size()) return;
     if (!process.ended_for.empty()) {

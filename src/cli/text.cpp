@@ -13,6 +13,7 @@
 #include "support/human.hpp"
 
 namespace shardwire::cli {
+
 std::string exact_bytes(ByteCount bytes) {
   for (const auto& [shift, unit] : {std::pair(30, " GiB"), {20, " MiB"}, {10, " KiB"}}) {
     if (bytes >> shift != 0 && bytes % (ByteCount{1} << shift) == 0) return fmt::format("{}{}", bytes >> shift, unit);

@@ -19,7 +19,7 @@ struct ExitMeaning {
 };
 // docs/failures.md has the same.
 constexpr ExitMeaning exit_meanings[] = {
-    {exit_done, "done, and every element that moved is verified"},
+    {exit_done, "done; `run`, `drill` and `perf` have verified every element that moved"},
     {exit_failed, "the operation failed"},
     {exit_usage, "wrong usage or case file"},
     {exit_interrupted, "interrupted"},

@@ -121,15 +121,18 @@ std::vector<transport::OpenSocket> AttachedSockets::take(const wire::Hello& read
 
 void AttachedSockets::close_old() {
   const auto now = clock_.now();
+  if (now < next_close_) return;  // the timer runs
   std::erase_if(waiting_, [&](const auto& entry) {
     if (now - entry.second.since < limit_) return false;
     count_ -= entry.second.sockets.size();
     return true;
   });
+  next_close_ = {};
   if (waiting_.empty()) return timer_.stop();
   // The timer may fire early by the lag of the loop's clock.
   const auto oldest = std::ranges::min_element(waiting_, {}, [](const auto& entry) { return entry.second.since; });
-  timer_.start(oldest->second.since + limit_ - now + std::chrono::milliseconds(1), [this] { close_old(); });
+  next_close_ = oldest->second.since + limit_;
+  timer_.start(next_close_ - now + std::chrono::milliseconds(1), [this] { close_old(); });
 }
 
 }  // namespace shardwire

@@ -69,7 +69,8 @@ class AttachedSockets {
   void close_old();
 
   std::map<Key, Waiting> waiting_;
-  std::size_t count_ = 0;  // of sockets
+  std::size_t count_ = 0;     // of sockets
+  Clock::Time next_close_{};  // nothing is too old before
   Clock& clock_;
   std::chrono::nanoseconds limit_;
   Timer timer_;

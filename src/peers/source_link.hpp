@@ -65,8 +65,8 @@ class SourceLink {
   /// Opens the sockets that the fabric needs, unless it is connected. `prepared` runs now or in a later loop iteration.
   virtual void prepare(std::size_t fabric, Prepared prepared) = 0;
   /// Opens the sockets of the fabric that will most likely carry payloads as soon as the source has said hello, so that
-  /// prepare() finds them; they are closed unless it asks for them soon. Failures are not reported: prepare() tries
-  /// again.
+  /// prepare() finds them; they are closed unless it asks for them soon. A failure is reported only to a
+  /// prepare() that was called meanwhile; a later one tries again.
   virtual void prepare_ahead() = 0;
   /// The source reports that these sockets have ended: opens others, unless that was done meanwhile.
   virtual void give_up(std::size_t fabric, std::uint64_t sockets) = 0;

@@ -2,6 +2,7 @@
 // The processes that the supervisor of `shardwire run` ends, and when; each test process does one thing. What it shows
 // meanwhile.
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
@@ -209,6 +210,21 @@ BOOST_AUTO_TEST_CASE(progress_names_the_ranks_that_others_wait_for) {
              "shardwire: allocating; waiting for ranks 1..3\n");
 }
 
+BOOST_AUTO_TEST_CASE(progress_waits_for_no_rank_whose_process_has_ended) {
+  const std::string text = shown(false, [] {
+    JobProgress progress(3, 1, gigabyte);
+    for (int member = 0; member < 3; ++member) progress.update(member, "fill", 0, 0, at(0));
+    progress.update(0, "check", 0, 0, at(1));
+    progress.leave(1);
+    progress.tick(at(3));
+    progress.update(2, "check", 0, 0, at(4));
+    progress.tick(at(7));
+  });
+  BOOST_TEST(text.find("rank 1") == std::string::npos, text);
+  BOOST_TEST(text.find("waiting for rank 2\n") != std::string::npos, text);
+  BOOST_TEST(text.ends_with("shardwire: checking every element\n"), text);
+}
+
 BOOST_AUTO_TEST_CASE(progress_of_repeated_restores_has_the_phases_of_the_first) {
   const std::string text = shown(false, [] {
     JobProgress progress(1, 3, 4 * gigabyte);
@@ -241,6 +257,16 @@ BOOST_AUTO_TEST_CASE(progress_is_a_bar_on_a_terminal) {
              "\r\033[K[                    ] restoring, 0 B of 8.00 GB"
              "\r\033[K[=====               ] restoring, 2.00 GB of 8.00 GB, 1.00 GB/s, 6 s left"
              "\r\033[K");
+}
+
+BOOST_AUTO_TEST_CASE(progress_is_cut_at_the_width_of_the_terminal) {
+  const std::string text = shown(true, [] {
+    const winsize narrow{.ws_row = 24, .ws_col = 40, .ws_xpixel = 0, .ws_ypixel = 0};
+    BOOST_REQUIRE(::ioctl(STDERR_FILENO, TIOCSWINSZ, &narrow) == 0);
+    JobProgress progress(1, 1, 8 * gigabyte);
+    progress.update(0, "restore", 0, 2 * gigabyte, at(0));
+  });
+  BOOST_TEST(text == "\r\033[K[=====               ] restoring, 2.00 \r\033[K");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -203,7 +203,8 @@ BOOST_AUTO_TEST_CASE(bash_offers_the_commands_and_options_of_help) {
   using Set = std::set<std::string>;
   BOOST_TEST((offered({"shardwire", "d"}) == Set{"drill", "doctor"}));
   BOOST_TEST((offered({"shardwire", "case", ""}) == Set{"check", "from-hf", "from-safetensors-index"}));
-  BOOST_TEST((offered({"shardwire", "run", "--dead"}) == Set{}));  // a former name
+  BOOST_TEST((offered({"shardwire", "run", "--dead"}) == Set{}));             // a former name
+  BOOST_TEST((offered({"shardwire", "run", "--memory", "host,"}) == Set{}));  // takes one word
   for (const Words& command : {Words{}, Words{"run"}, Words{"perf"}, Words{"keep"}, Words{"case", "from-hf"}}) {
     Words words{"shardwire"};
     words.insert(words.end(), command.begin(), command.end());
