@@ -177,7 +177,8 @@ void Connection::take_frames() {
       pause(Pause::unread);
       break;
     }
-    if (clock_.now() > turn_ends) {
+    const auto now = clock_.now();
+    if (now > turn_ends) {
       pause(Pause::turn);
       turn_.start({}, [this] {
         const auto keep = shared_from_this();
@@ -189,6 +190,7 @@ void Connection::take_frames() {
     std::memcpy(&length, inbox_.data() + taken_, sizeof length);
     const std::size_t begin = taken_ + frame_header_bytes;
     taken_ = begin + static_cast<std::size_t>(length);
+    last_received_ = now;  // as if it came now: a peer is silent only once all that it has sent is taken
     take(std::span(inbox_).subspan(begin, static_cast<std::size_t>(length)));
   }
   inbox_.erase(inbox_.begin(), inbox_.begin() + static_cast<std::ptrdiff_t>(taken_));
@@ -431,9 +433,9 @@ void Connection::watch_silence() {
     return again_at(*pinged_ + liveness_.limit);
   }
   const auto due = std::max(*pinged_, last_received_) + liveness_.limit;
-  if (now < due) {
+  if (now < due || pause_ == Pause::turn) {  // its answer may be among the frames that wait for their turn
     overdue_ = false;
-    return again_at(due);
+    return again_at(std::max(due, now + reading_time));
   }
   if (!std::exchange(overdue_, true)) return again_at(now + reading_time);
   resolve_ping(false);  // the ping stays unanswered, for later callers

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "fuzz/made_peer.hpp"
 
@@ -16,10 +19,12 @@ namespace {
 constexpr auto limit = 5s;
 
 struct Asked {
-  Asked() {
+  explicit Asked(std::chrono::nanoseconds taking = {}) {
     Identity identity = identity_of(0);
     identity.liveness = {.idle = 10s, .limit = limit};
-    connection = Connection::connect(loop, {"192.0.2.2", 1}, identity, {});
+    Connection::Events events;
+    events.message = [this, taking](Connection&, wire::Message&) { loop.clock.jump(taking); };
+    connection = Connection::connect(loop, {"192.0.2.2", 1}, identity, std::move(events));
     loop.stream->establish();
     loop.stream->deliver(frame_of(peer_hello()));
     loop.stream->deliver(frame_of(proof_of(peer_hello(), true)));
@@ -66,6 +71,23 @@ BOOST_AUTO_TEST_CASE(a_peer_that_takes_a_backlog_between_two_looks_is_alive) {
   }
   peer.loop.clock.advance(3 * limit);
   BOOST_TEST((peer.alive == std::optional(false)));
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_whose_answer_this_process_has_not_come_to_is_alive) {
+  Asked peer(limit - 1s);
+  peer.ask();
+  Bytes all;
+  for (std::uint64_t i = 1; i <= 20; ++i) {
+    const Bytes frame = frame_of(wire::Confirm{i, "state", 1});
+    all.insert(all.end(), frame.begin(), frame.end());
+  }
+  peer.loop.stream->deliver(all);
+  for (int i = 0; i < 20; ++i) {
+    peer.loop.clock.advance(50ms);
+    BOOST_REQUIRE(!peer.alive);
+  }
+  peer.loop.clock.advance(3 * limit);
+  BOOST_TEST((peer.alive == std::optional(false)));  // there was none
 }
 
 BOOST_AUTO_TEST_CASE(a_ping_that_leaves_is_no_answer) {

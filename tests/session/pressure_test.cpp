@@ -289,7 +289,7 @@ BOOST_DATA_TEST_CASE(the_end_of_a_peer_that_is_not_read_is_noticed, boost::unit_
   BOOST_TEST(ended.get().orderly == goodbye);
 }
 
-// Its answer to a ping is queued behind unread requests, and the ping behind unread replies.
+// Its answer to a ping is queued behind requests that are not read or not served yet, and the ping behind unread replies.
 BOOST_AUTO_TEST_CASE(a_peer_that_reads_slowly_is_alive) {
   constexpr std::size_t answer_bytes = 1u << 20;
   constexpr std::uint64_t requests = 100;

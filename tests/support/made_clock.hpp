@@ -28,7 +28,7 @@ class MadeClock final : public Clock {
       const auto task = std::exchange(next->task, nullptr);  // it may destroy the alarm
       task();
     }
-    now_ = end;
+    now_ = std::max(now_, end);  // a task may have called jump()
   }
   /// Time passes in which no alarm can run, as while a process is stopped.
   void jump(std::chrono::nanoseconds by) { now_ += by; }
