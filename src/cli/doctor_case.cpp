@@ -227,7 +227,7 @@ RunOptions run_options(const DoctorOptions& words) {
   options.staging_bytes = chosen_staging({});
   options.costs = chosen_costs({});
   options.timeout = std::chrono::seconds(60);
-  options.log = chosen_log_level();
+  options.log = chosen_log();
   options.join_timeout = chosen_join_timeout();
   return options;
 }

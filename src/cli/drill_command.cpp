@@ -81,8 +81,8 @@ RunOptions checked(const DrillWords& words) {
   options.join_timeout = chosen_join_timeout();
   options.disjoint = words.disjoint;
   options.shows_progress = false;
-  // Losses are what the drill is about.
-  options.log = environment("SHARDWIRE_LOG") ? chosen_log_level() : LogLevel::error;
+  options.log = chosen_log();
+  if (!environment("SHARDWIRE_LOG")) options.log.least = LogLevel::error;  // losses are what the drill is about
   return options;
 }
 

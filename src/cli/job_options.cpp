@@ -200,8 +200,8 @@ CostModel chosen_costs(const std::string& option) {
   }
 }
 
-LogLevel chosen_log_level() {
-  return from_environment(log_level_of_environment);
+LogStyle chosen_log() {
+  return from_environment(log_style_of_environment);
 }
 
 Duration chosen_join_timeout() {

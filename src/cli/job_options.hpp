@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "session/settings.hpp"
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/session.hpp"
 
@@ -52,8 +53,8 @@ ByteCount chosen_staging(const std::string& option);
 CostModel chosen_costs(const std::string& option);
 /// Errors: throws UsageError if the processes of such a job cannot be struck by faults.
 void require_struck_processes(const JobTransport& transport);
-/// SHARDWIRE_LOG, else warnings. Errors: throws UsageError.
-LogLevel chosen_log_level();
+/// SHARDWIRE_LOG and SHARDWIRE_LOG_FORMAT, else warnings as text. Errors: throws UsageError.
+LogStyle chosen_log();
 /// SHARDWIRE_JOIN_TIMEOUT, else a minute. Errors: throws UsageError.
 Duration chosen_join_timeout();
 /// Errors: throws UsageError if SHARDWIRE_JOB_KEY_FILE is set and does not name a file with a key.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -23,7 +24,6 @@
 #include "session/settings.hpp"
 #include "session/surroundings.hpp"
 #include "shardwire/error.hpp"
-#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -89,10 +89,9 @@ int keep(const KeepOptions& options) {
   made.job_key = job_key();
   if (options.time_to_live) made.time_to_live = parse_seconds("--ttl", *options.time_to_live);
   made.session.transport = chosen_transport(options.transport);
-  const LogLevel least = std::min(chosen_log_level(), LogLevel::info);
-  made.log = [least](LogLevel level, std::string_view text) {
-    if (level >= least) support::write_stderr("shardwire keep: {}\n", text);
-  };
+  LogStyle log = chosen_log();
+  log.least = std::min(log.least, LogLevel::info);
+  made.log = standard_error_log(log, {.run_id = options.keeper.job, .member = {}});
   // Guests take the run id of the session that they join, also if it has none.
   for (const char* name : {"SHARDWIRE_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE"})
     ::unsetenv(name);

@@ -68,7 +68,7 @@ RunOptions check(const Words& words) {
   if (words.repeat < 1) throw UsageError("--repeat: at least 1 is expected");
   options.repeat = words.repeat;
   options.disjoint = words.disjoint;
-  options.log = chosen_log_level();
+  options.log = chosen_log();
   options.join_timeout = chosen_join_timeout();
   if (!words.report.empty()) require_writable("--report", words.report);
   return options;

@@ -8,6 +8,7 @@
 
 #include "case/case.hpp"
 #include "cli/fault.hpp"
+#include "session/settings.hpp"
 #include "shardwire/session.hpp"
 
 namespace shardwire::cli {
@@ -26,7 +27,7 @@ struct RunOptions {
   bool exchange = false;   ///< by Session::exchange in rounds of a collective, instead of publications and restores
   bool bind_only = false;  ///< makes, moves and checks no values: a restore only reports the paths
   std::vector<std::int32_t> processes{};  ///< member of each target rank; empty: target rank i is member i
-  LogLevel log = LogLevel::warning;
+  LogStyle log{};
   Duration join_timeout = std::chrono::seconds(60);
   Duration notice = RestoreOptions{}.notice;
   std::vector<Fault> faults{};

@@ -30,9 +30,9 @@ ByteCount peak_rss_bytes() {
 }
 
 // `leaving`: members leave in any order, which is no reason for a warning.
-LogSink log_sink(LogLevel least, int member, std::shared_ptr<const std::atomic<bool>> leaving) {
-  return [least, print = standard_error_log(least, member), leaving = std::move(leaving)](LogLevel level,
-                                                                                          std::string_view text) {
+LogSink log_sink(const LogStyle& style, const LogOrigin& origin, std::shared_ptr<const std::atomic<bool>> leaving) {
+  return [least = style.least, print = standard_error_log(style, origin), leaving = std::move(leaving)](
+             LogLevel level, std::string_view text) {
     if (*leaving && level == LogLevel::warning && least == LogLevel::warning) return;
     print(level, text);
   };
@@ -125,7 +125,7 @@ class Worker {
     options.staging_bytes = staging_half();
     options.costs = config_.options.costs;
     options.join_timeout = config_.options.join_timeout;
-    options.log = log_sink(config_.options.log, config_.role.member, leaving_);
+    options.log = log_sink(config_.options.log, log_origin(config_.bootstrap), leaving_);
     return options;
   }
 

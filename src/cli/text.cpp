@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "cli/command.hpp"
 #include "support/environment.hpp"
 #include "support/human.hpp"
+#include "support/json_text.hpp"
 
 namespace shardwire::cli {
 
@@ -32,7 +32,7 @@ std::string printable(const std::string& name) {
 }
 
 std::string json_text(std::string_view text) {
-  return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return support::json_text(text);
 }
 
 std::string json_text(const Gap& gap) {

@@ -163,7 +163,7 @@ SessionState::SessionState(Surroundings surroundings, Bootstrap from, const Sess
       member_(bootstrap.rank),
       world_size_(bootstrap.world_size) {
   check_bootstrap(bootstrap);
-  Settings settings = resolve_settings(options, bootstrap.rank);
+  Settings settings = resolve_settings(options, bootstrap);
   rounds_unasked_ = settings.transport == transport::automatic;
   force_kernel_of_environment();
   begin_with_kernels_of(settings.costs);

@@ -3,14 +3,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 
+#include "control/bootstrap.hpp"
 #include "memory/kernel_choice.hpp"
 #include "move/tuning.hpp"
 #include "shardwire/error.hpp"
 #include "support/environment.hpp"
+#include "support/json_text.hpp"
 #include "support/nearest.hpp"
 #include "support/processor.hpp"
 #include "wire/limits.hpp"
@@ -22,6 +27,56 @@ namespace {
 using support::variable;
 
 constexpr std::string_view level_names[] = {"debug", "info", "warning", "error"};
+constexpr std::string_view format_names[] = {"text", "json"};
+constexpr std::string_view level_words[] = {"DEBUG", "INFO", "WARN", "ERROR"};  // in lines, in the order of level_names
+
+LogLevel log_level_of_environment() {
+  const auto text = variable("SHARDWIRE_LOG");
+  if (!text) return LogLevel::warning;
+  for (const LogLevel level : {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error}) {
+    if (*text == level_names[static_cast<std::size_t>(level)]) return level;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("SHARDWIRE_LOG='{}' is not a level{}: use {}", *text, support::suggestion(*text, level_names),
+                          fmt::join(level_names, ", ")));
+}
+
+LogFormat log_format_of_environment() {
+  const auto text = variable("SHARDWIRE_LOG_FORMAT");
+  if (!text) return LogFormat::text;
+  for (const LogFormat format : {LogFormat::text, LogFormat::json}) {
+    if (*text == format_names[static_cast<std::size_t>(format)]) return format;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("SHARDWIRE_LOG_FORMAT='{}' is not a format{}: use {}", *text,
+                          support::suggestion(*text, format_names), fmt::join(format_names, ", ")));
+}
+
+// RFC 3339, in UTC.
+std::string utc_text(std::chrono::system_clock::time_point when) {
+  const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(when.time_since_epoch()).count();
+  const auto seconds = static_cast<std::time_t>(microseconds / 1'000'000);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec, microseconds % 1'000'000);
+}
+
+// A run id as the value of a field: fields end at spaces.
+std::string field_text(const std::string& run_id) {
+  const bool plain = std::ranges::all_of(run_id, [](char c) { return c > ' ' && c <= '~' && c != '"' && c != '='; });
+  return plain ? run_id : support::json_text(run_id);
+}
+
+std::string text_fields(const LogOrigin& origin) {
+  return fmt::format("shardwire run={} member={}", origin.run_id.empty() ? "-" : field_text(origin.run_id),
+                     origin.member ? std::to_string(*origin.member) : "-");
+}
+
+std::string json_fields(const LogOrigin& origin) {
+  return fmt::format(R"("run":{},"member":{})", origin.run_id.empty() ? "null" : support::json_text(origin.run_id),
+                     origin.member ? std::to_string(*origin.member) : "null");
+}
 
 }  // namespace
 
@@ -86,23 +141,26 @@ std::optional<Method> method_of_environment() {
   return method;
 }
 
-LogLevel log_level_of_environment() {
-  const auto text = variable("SHARDWIRE_LOG");
-  if (!text) return LogLevel::warning;
-  for (const LogLevel level : {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error}) {
-    if (*text == level_names[static_cast<std::size_t>(level)]) return level;
-  }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("SHARDWIRE_LOG='{}' is not a level{}: use {}", *text, support::suggestion(*text, level_names),
-                          fmt::join(level_names, ", ")));
+LogStyle log_style_of_environment() {
+  return {log_level_of_environment(), log_format_of_environment()};
 }
 
-LogSink standard_error_log(LogLevel least, int member) {
-  return [least, member](LogLevel level, std::string_view text) {
+LogOrigin log_origin(const Bootstrap& bootstrap) {
+  return {bootstrap.run_id.empty() ? run_id_of_environment() : bootstrap.run_id,
+          bootstrap.guest ? std::nullopt : std::optional(bootstrap.rank)};
+}
+
+LogSink standard_error_log(const LogStyle& style, const LogOrigin& origin) {
+  const bool json = style.format == LogFormat::json;
+  return [least = style.least, json, from = json ? json_fields(origin) : text_fields(origin)](LogLevel level,
+                                                                                              std::string_view text) {
     if (level < least) return;
+    const std::string now = utc_text(std::chrono::system_clock::now());
+    const std::string_view word = level_words[static_cast<std::size_t>(level)];
+    const std::string line = json ? fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",{},\"message\":{}}}\n", now, word,
+                                                from, support::json_text(text))
+                                  : fmt::format("{} {:<5} {} {}\n", now, word, from, text);
     // One write per line, so that lines of processes that share the stream stay whole.
-    const std::string line =
-        fmt::format("shardwire: member {}: {}: {}\n", member, level_names[static_cast<std::size_t>(level)], text);
     std::fwrite(line.data(), 1, line.size(), stderr);
   };
 }
@@ -113,7 +171,7 @@ KeeperOptions with_environment(KeeperOptions keeper) {
   return keeper;
 }
 
-Settings resolve_settings(const SessionOptions& options, int member) {
+Settings resolve_settings(const SessionOptions& options, const Bootstrap& bootstrap) {
   Settings settings{
       .transport = options.transport.empty() ? transport_of_environment() : options.transport,
       .staging_bytes = options.staging_bytes ? *options.staging_bytes : staging_of_environment(),
@@ -124,7 +182,7 @@ Settings resolve_settings(const SessionOptions& options, int member) {
       .keeper = with_environment(options.keeper),
       .host_domain = options.host_domain.empty() ? variable("SHARDWIRE_HOST_DOMAIN").value_or("") : options.host_domain,
       .progress = options.progress,
-      .log = options.log ? options.log : standard_error_log(log_level_of_environment(), member),
+      .log = options.log ? options.log : standard_error_log(log_style_of_environment(), log_origin(bootstrap)),
   };
   if (settings.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
   if (settings.host_domain.size() > wire::max_name_bytes || settings.host_domain.find('\0') != std::string::npos) {

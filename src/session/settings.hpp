@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
+#include "shardwire/bootstrap.hpp"
 #include "shardwire/options.hpp"
 
 // Resolves settings that the options leave open. The command uses it as well, so that a variable has the same meaning
@@ -24,8 +26,9 @@ struct Settings {
   LogSink log;
 };
 
+/// `bootstrap`: of the session, with the run id of the environment if the caller has given none.
 /// Errors: throws Error{invalid_argument} naming the invalid option or variable.
-Settings resolve_settings(const SessionOptions& options, int member);
+Settings resolve_settings(const SessionOptions& options, const Bootstrap& bootstrap);
 
 /// The same keeper; variables of the environment name what it leaves open.
 KeeperOptions with_environment(KeeperOptions keeper);
@@ -35,7 +38,6 @@ std::string transport_of_environment();
 ByteCount staging_of_environment();
 Duration join_timeout_of_environment();
 CostModel costs_of_environment();
-LogLevel log_level_of_environment();
 /// By SHARDWIRE_METHOD; empty if it is not set.
 std::optional<Method> method_of_environment();
 /// The method of the options, else that of the environment.
@@ -52,7 +54,25 @@ void force_kernel_of_environment();
 /// processor model. Ignores unknown kernels; measurements of this process take precedence.
 void begin_with_kernels_of(const CostModel& costs);
 
-/// Writes lines of `least` and above to standard error.
-LogSink standard_error_log(LogLevel least, int member);
+enum class LogFormat : std::uint8_t { text, json };
+
+/// What the default log writes, and in which format.
+struct LogStyle {
+  LogLevel least = LogLevel::warning;  ///< messages below it are not written
+  LogFormat format = LogFormat::text;
+};
+/// By SHARDWIRE_LOG and SHARDWIRE_LOG_FORMAT. Errors: as resolve_settings().
+LogStyle log_style_of_environment();
+
+/// The process that logs, as each line names it.
+struct LogOrigin {
+  std::string run_id;         ///< empty: the job has none
+  std::optional<int> member;  ///< empty: a guest, or a keeper
+};
+/// The member that joins with this bootstrap, with the run id of the environment if the bootstrap has none.
+LogOrigin log_origin(const Bootstrap& bootstrap);
+
+/// The default log: writes each message to standard error, as one line with the time, the level and the origin.
+LogSink standard_error_log(const LogStyle& style, const LogOrigin& origin);
 
 }  // namespace shardwire

@@ -449,6 +449,28 @@ BOOST_AUTO_TEST_CASE(an_unknown_variable_is_reported) {
              result.err);
 }
 
+BOOST_AUTO_TEST_CASE(the_log_of_a_run_has_the_format_that_the_environment_names) {
+  const Words run{"run", "--transport", "loopback", "-"};
+  const auto logged = [&](const char* format) {
+    return run_command(run, two_ranks,
+                       {{"SHARDWIRE_LOG", "info"}, {"SHARDWIRE_LOG_FORMAT", format}, {"SHARDWIRE_RUN_ID", "night"}});
+  };
+  const CommandResult text = logged("text");
+  BOOST_TEST(text.exit_code == 0);
+  BOOST_TEST(text.err.find("Z INFO  shardwire run=night member=1 restore of 'state' as ") != std::string::npos,
+             text.err);
+  const CommandResult json = logged("json");
+  BOOST_TEST(json.exit_code == 0);
+  BOOST_TEST(
+      json.err.find("Z\",\"level\":\"INFO\",\"run\":\"night\",\"member\":1,\"message\":\"restore of 'state' as ") !=
+          std::string::npos,
+      json.err);
+  const CommandResult wrong = logged("xml");
+  BOOST_TEST(wrong.exit_code == 2);
+  BOOST_TEST(wrong.err.find("SHARDWIRE_LOG_FORMAT='xml' is not a format: use text, json") != std::string::npos,
+             wrong.err);
+}
+
 #if SHARDWIRE_HAVE_UCX
 boost::test_tools::assertion_result no_rdma_hardware(boost::unit_test::test_unit_id /*case*/) {
   const shardwire::transport::Viability hardware = shardwire::transport::probe_rdma();

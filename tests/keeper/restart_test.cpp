@@ -264,7 +264,11 @@ BOOST_AUTO_TEST_CASE(a_keeper_says_what_it_holds_and_drops_it_when_told_to) {
   BOOST_TEST(status(name).at("kept").empty());
   BOOST_TEST(status(name).at("used_bytes") == 0);
   keeper.send(SIGTERM);
-  BOOST_TEST(keeper.wait(30s).exit_code == 0);
+  const CommandResult ended = keeper.wait(30s);
+  BOOST_TEST(ended.exit_code == 0);
+  BOOST_TEST(ended.err.find("Z INFO  shardwire run=" + name + " member=- attempt 1 of job '" + name + "' has begun") !=
+                 std::string::npos,
+             ended.err);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

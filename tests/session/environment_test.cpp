@@ -12,6 +12,7 @@
 #include "control/pmix_config.hpp"
 #include "memory/kernel_choice.hpp"
 #include "move/tuning.hpp"
+#include "session/settings.hpp"
 #include "support/job.hpp"
 #include "support/launch_variables.hpp"
 #include "support/processor.hpp"
@@ -87,6 +88,21 @@ std::string standard_error_of(Body body) {
   for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text.push_back(static_cast<char>(c));
   std::fclose(file);
   return text;
+}
+
+/// The text without the time at its front, which is RFC 3339 in UTC with microseconds, whatever the clock says.
+std::string without_time(const std::string& text) {
+  const std::string pattern = "9999-99-99T99:99:99.999999Z";
+  std::string time = text.substr(0, pattern.size());
+  std::ranges::replace_if(
+      time, [](char c) { return c >= '0' && c <= '9'; }, '9');
+  BOOST_TEST(time == pattern, text);
+  return text.substr(time.size());
+}
+
+/// What the default log writes for a warning with this text.
+std::string warning_line(LogFormat format, const LogOrigin& origin, std::string_view text) {
+  return standard_error_of([&] { standard_error_log({LogLevel::info, format}, origin)(LogLevel::warning, text); });
 }
 
 boost::test_tools::assertion_result has_pmix(boost::unit_test::test_unit_id) {
@@ -258,6 +274,7 @@ BOOST_AUTO_TEST_CASE(a_variable_that_makes_no_sense_is_refused_by_name) {
   refuses("SHARDWIRE_JOIN_TIMEOUT", "soon");
   refuses("SHARDWIRE_JOIN_TIMEOUT", "-1");
   refuses("SHARDWIRE_LOG", "loud");
+  refuses("SHARDWIRE_LOG_FORMAT", "xml");
   refuses("SHARDWIRE_CALIBRATION", "/nonexistent/costs.json");
   refuses("SHARDWIRE_TRANSPORT", "carrier-pigeon");
   refuses("SHARDWIRE_COPY_KERNEL", "mmx");
@@ -343,9 +360,62 @@ BOOST_AUTO_TEST_CASE(without_a_sink_the_log_goes_to_standard_error_from_its_leve
     const Environment environment(variables);
     return standard_error_of([] { Session::join(member(0, 1, free_port()), quick()); });
   };
-  BOOST_TEST(lines({{"SHARDWIRE_LOG", "info"}}).find("shardwire: member 0: info: member 0 of 1 joined") == 0U);
+  const std::string text = without_time(lines({{"SHARDWIRE_LOG", "info"}}));
+  BOOST_TEST(text.starts_with(" INFO  shardwire run=- member=0 member 0 of 1 joined"), text);
+  const std::string named = without_time(lines({{"SHARDWIRE_LOG", "info"}, {"SHARDWIRE_RUN_ID", "night"}}));
+  BOOST_TEST(named.starts_with(" INFO  shardwire run=night member=0 member 0 of 1 joined job 'night' "), named);
+  const std::string json = lines({{"SHARDWIRE_LOG", "info"}, {"SHARDWIRE_LOG_FORMAT", "json"}});
+  BOOST_REQUIRE(json.starts_with("{\"time\":\""));
+  const std::string fields = without_time(json.substr(9));
+  const std::string joined = "\",\"level\":\"INFO\",\"run\":null,\"member\":0,\"message\":\"member 0 of 1 joined";
+  BOOST_TEST(fields.starts_with(joined), fields);
   BOOST_TEST(lines({{"SHARDWIRE_LOG", "warning"}}) == "");
+  BOOST_TEST(lines({{"SHARDWIRE_LOG_FORMAT", "json"}}) == "");
   BOOST_TEST(lines({}) == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_format_that_is_misspelt_is_refused_with_the_nearest) {
+  const Environment environment(Variables{{"SHARDWIRE_LOG_FORMAT", "jsno"}});
+  refused(ErrorCode::invalid_argument,
+          "SHARDWIRE_LOG_FORMAT='jsno' is not a format (did you mean 'json'?): use text, json",
+          [] { Session::join(member(0, 1, free_port()), quick()); });
+}
+
+BOOST_AUTO_TEST_CASE(a_line_of_text_ends_with_the_message_as_it_is) {
+  const std::string text = "'a\\b\"\xff' = 1\n  and more";
+  const auto line = [&](const LogOrigin& origin) { return without_time(warning_line(LogFormat::text, origin, text)); };
+  BOOST_TEST(line({"llama-17", 3}) == " WARN  shardwire run=llama-17 member=3 " + text + "\n");
+  BOOST_TEST(line({"", std::nullopt}) == " WARN  shardwire run=- member=- " + text + "\n");
+  // A run id cannot be taken for more than one field, or for the end of the line.
+  BOOST_TEST(line({"a b", 0}) == " WARN  shardwire run=\"a b\" member=0 " + text + "\n");
+  BOOST_TEST(line({"a\nmember=7", 0}) == " WARN  shardwire run=\"a\\nmember=7\" member=0 " + text + "\n");
+}
+
+BOOST_AUTO_TEST_CASE(a_line_of_json_is_valid_whatever_bytes_the_message_has) {
+  const auto line = [](const LogOrigin& origin, std::string_view text) {
+    const std::string written = warning_line(LogFormat::json, origin, text);
+    BOOST_REQUIRE(written.starts_with("{\"time\":\""));
+    return without_time(written.substr(9));
+  };
+  const std::string plain = "\",\"level\":\"WARN\",\"run\":\"night\",\"member\":3,\"message\":\"plain\"}\n";
+  BOOST_TEST(line({"night", 3}, "plain") == plain);
+  const std::string empty = "\",\"level\":\"WARN\",\"run\":\"a \\\"b\\\"\",\"member\":null,\"message\":\"\"}\n";
+  BOOST_TEST(line({"a \"b\"", std::nullopt}, "") == empty);
+  // Quotes, a backslash, control characters, a byte that no UTF-8 has, and a character that is cut off.
+  const std::string text = std::string("say \"x\\y\"\n\t") + '\0' + "\x1b \xff caf\xc3\xa9 \xe2\x82";
+  const std::string escaped = "say \\\"x\\\\y\\\"\\n\\t\\u0000\\u001b \xef\xbf\xbd caf\xc3\xa9 \xef\xbf\xbd";
+  const std::string bytes = "\",\"level\":\"WARN\",\"run\":null,\"member\":0,\"message\":\"" + escaped + "\"}\n";
+  BOOST_TEST(line({"", 0}, text) == bytes);
+}
+
+BOOST_AUTO_TEST_CASE(the_default_log_leaves_out_what_is_below_its_level) {
+  const auto written = [](LogLevel least, LogLevel level) {
+    return !standard_error_of([&] { standard_error_log({least, LogFormat::text}, {"", 0})(level, "x"); }).empty();
+  };
+  const std::vector levels{LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error};
+  for (const LogLevel least : levels) {
+    for (const LogLevel level : levels) BOOST_TEST(written(least, level) == (level >= least));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -40,6 +40,7 @@ class Environment {
                              "SHARDWIRE_INTERFACE",
                              "SHARDWIRE_METHOD",
                              "SHARDWIRE_LOG",
+                             "SHARDWIRE_LOG_FORMAT",
                              "SHARDWIRE_CALIBRATION",
                              "SHARDWIRE_JOIN_TIMEOUT",
                              "SHARDWIRE_COPY_KERNEL",
