@@ -25,6 +25,7 @@ Source::Source(SourceServices& services, Listener& listener, const PathInputs& p
       options_(std::move(options)),
       index_(index),
       binding_(std::move(binding)),
+      entered_(services.clock().now()),
       requests_(services, binding_, options_.from, [this](const std::exception_ptr& error) { on_failed(error); }),
       fabrics_(services, *this, paths, options_.fabrics, binding_, requests_),
       callbacks_([this](const std::exception_ptr& error) { on_failed(error); }) {
@@ -36,8 +37,19 @@ void Source::fire(Event event) {
   const auto row = std::ranges::find_if(
       transitions, [&](const Transition& one) { return one.from == state_ && one.event == event; });
   if (row == transitions.end()) return;
-  state_ = row->to;
+  enter(row->to);
   act(row->action);
+}
+
+// A row that stays in its state is no change.
+void Source::enter(State next) {
+  if (next == state_) return;
+  const Clock::Time now = services_.clock().now();
+  const State last = std::exchange(state_, next);
+  const double seconds = seconds_of(now - std::exchange(entered_, now));
+  services_.log(LogLevel::debug,
+                fmt::format("source rank {}, member {}, of '{}': {} -> {} after {:.6f} s", to_int(rank()),
+                            binding_.record.member, options_.from, to_string(last), to_string(next), seconds));
 }
 
 void Source::act(Action action) {
@@ -64,7 +76,7 @@ void Source::act(Action action) {
 
 void Source::end(Event why, const std::exception_ptr& error) {
   if (is_last(state_)) return;
-  state_ = std::ranges::find(ends, why, &End::event)->to;
+  enter(std::ranges::find(ends, why, &End::event)->to);
   drop_answers();
   if (error) listener_.on_lost(*this, error);
 }

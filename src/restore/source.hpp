@@ -156,6 +156,7 @@ class Source final : private SourceFabrics::Listener {
 
  private:
   void fire(Event event);
+  void enter(State next);
   void act(Action action);
   void end(Event why, const std::exception_ptr& error);
   void drop_answers();
@@ -173,6 +174,7 @@ class Source final : private SourceFabrics::Listener {
   std::size_t index_;
   Binding binding_;
   State state_ = State::resolving;
+  Clock::Time entered_;  ///< into state_
   Leasing leasing_ = Leasing::first;
   bool bound_anew_ = false;
   bool packed_by_source_ = false;

@@ -31,7 +31,9 @@ class MadeServices final : public restore::SourceServices {
   Clock& clock() override { return made_clock; }
   std::uint64_t first_request() override { return 1000; }
   [[nodiscard]] const FabricTable& fabrics() const override { return table; }
-  void log(LogLevel, const std::string& text) override { logged.push_back(text); }
+  void log(LogLevel level, const std::string& text) override {
+    (level == LogLevel::debug ? changes : logged).push_back(text);
+  }
   [[nodiscard]] int member() const override { return own_member; }
   std::shared_ptr<SourceLink> link(const wire::PublicationRecord&) override {
     if (no_link) throw Error(*no_link);
@@ -54,6 +56,7 @@ class MadeServices final : public restore::SourceServices {
   bool untouched = true;
   std::vector<std::uint64_t> released_own;
   std::vector<std::string> logged;
+  std::vector<std::string> changes;  ///< of state: the log's lines of level debug
 };
 
 /// Records a source's reports, and calls the test's function for each.

@@ -244,6 +244,47 @@ BOOST_DATA_TEST_CASE(each_transition, boost::unit_test::data::xrange(steps.size(
   require_over(made);
 }
 
+BOOST_DATA_TEST_CASE(each_transition_to_another_state_is_one_line_of_the_log,
+                     boost::unit_test::data::xrange(steps.size()), index) {
+  const Step& step = steps[index];
+  MadeSource made;
+  step.reach(made);
+  made.services.changes.clear();
+  step.fire(made);
+  // A step may take further transitions, such as to connecting and on to bound.
+  std::string_view state = to_string(step.from);
+  for (const std::string& line : made.services.changes) {
+    const std::string last = "source rank 3, member " + std::to_string(made.source->binding().record.member) +
+                             ", of 'model': " + std::string(state) + " -> ";
+    BOOST_REQUIRE(line.starts_with(last));
+    const std::string_view rest = std::string_view(line).substr(last.size());
+    state = rest.substr(0, rest.find(' '));
+  }
+  BOOST_TEST(state == to_string(step.to));
+  BOOST_TEST(made.services.changes.empty() == (step.from == step.to));
+}
+
+BOOST_AUTO_TEST_CASE(the_line_of_a_change_has_the_time_in_the_last_state) {
+  MadeSource made;
+  made.link->offer({tcp});
+  made.start();
+  made.clock.advance(20ms);
+  made.link->answer(wire::Leased{0, lease, MadeSource::step});
+  made.clock.advance(1500us);
+  made.bind_over(tcp);
+  made.source->begin_moving();
+  made.clock.advance(2s);
+  made.link->end(no_route);
+  made.clock.advance(1s);
+  made.source->release();
+  BOOST_TEST(
+      (made.services.changes == Names{"source rank 3, member 1, of 'model': resolving -> leasing after 0.000000 s",
+                                      "source rank 3, member 1, of 'model': leasing -> connecting after 0.020000 s",
+                                      "source rank 3, member 1, of 'model': connecting -> bound after 0.001500 s",
+                                      "source rank 3, member 1, of 'model': bound -> moving after 0.000000 s",
+                                      "source rank 3, member 1, of 'model': moving -> lost after 2.000000 s"}));
+}
+
 BOOST_AUTO_TEST_CASE(every_end_is_tried_from_every_state_that_is_not_the_last) {
   for (const Source::End& row : Source::ends) {
     for (const auto* all : {&endings, &endings_of_resolving}) {
