@@ -390,7 +390,7 @@ class Session:
     @staticmethod
     def join(*, rank: int | None = None, world_size: int | None = None, local_size: int = 0, address: str | None = None, port: int | None = None, store: Any = None, interface: str = '', job_key: bytes = b'', allow_open_network: bool = False, guest: bool = False, run_id: str = '', transport: str = '', staging_bytes: int | None = None, join_timeout: shardwire._types.Seconds | None = None, copy_threads: int = 0, encrypt_payload: bool = False, keeper: str = '', keeper_socket: str = '', host_domain: str = '', spin: shardwire._types.Seconds | None = None, costs: str | None = None, log: Callable[[int, str], object] | None = None) -> Session:
         """
-        Joins the job. Without rank and world_size, the launcher's environment tells them. A `store` has put(key: str, value: bytes) and get(key: str, timeout: float) -> bytes | None, and replaces address and port. Raises TimedOut if member 0 does not answer. Calls `log(level, message)` with every message and the levels of `logging`, on a thread of its own; `logging.getLogger('shardwire').log` fits. Without it messages go to standard error.
+        Joins the job. Without rank and world_size, the launcher's environment tells them. A `store` has put(key: str, value: bytes) and get(key: str, timeout: float) -> bytes | None, and replaces address and port. Raises TimedOut if member 0 does not answer. Calls `log(level, message)` with every message and the levels of `logging`, on a thread of its own; `logging.getLogger('shardwire').log` fits. Without it messages go there if the program has given this logger or one above it a handler by now, else to standard error.
         """
 
     @property

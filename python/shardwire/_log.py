@@ -1,11 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the library on their way to the program's function."""
+"""Messages of the library on their way to the program's function, or to its logger."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
+
+
+def logger_of_program() -> tuple[Callable[[int, str], object], bool] | None:
+    """`log` of the logger "shardwire" and whether it takes debug messages; None unless this logger or one above it has a handler.
+
+    SHARDWIRE_LOG sets the level of the logger if the program has not. With a level that does not exist, None: the library refuses it.
+    """
+    if "logging" not in sys.modules:  # no logger has a handler then, and the import takes longer than that of this package
+        return None
+    import logging
+
+    logger = logging.getLogger("shardwire")
+    if not logger.hasHandlers():
+        return None
+    if asked := os.environ.get("SHARDWIRE_LOG"):
+        if asked not in ("debug", "info", "warning", "error"):
+            return None
+        if logger.level == logging.NOTSET:
+            logger.setLevel(asked.upper())
+    return logger.log, logger.isEnabledFor(logging.DEBUG)
 
 
 def deliver(next_message: Callable[[], tuple[int, str] | None], log: Callable[[int, str], object]) -> None:

@@ -81,7 +81,8 @@ class LogQueue {
     Message first = std::move(messages_.front());
     messages_.pop_front();
     if (messages_.empty() && dropped_ > 0) {
-      messages_.emplace_back(LogLevel::warning, fmt::format("{} messages are lost, because `log` is slow", dropped_));
+      messages_.emplace_back(LogLevel::warning,
+                             fmt::format("{} messages are lost, because the program takes them too slowly", dropped_));
       dropped_ = 0;
     }
     return first;
@@ -102,9 +103,8 @@ std::set<std::shared_ptr<LogQueue>>& queues() {
   return all;
 }
 
-}  // namespace
-
-LogSink log_to(nb::callable target) {
+// `least`: messages below it are not queued.
+LogSink queue_for(nb::callable target, LogLevel least) {
   const auto queue = std::make_shared<LogQueue>(target);
   const auto next = [queue]() -> nb::object {
     queue->await();
@@ -124,7 +124,23 @@ LogSink log_to(nb::callable target) {
   thread.attr("start")();
   // Owners: copies of the sink. The last one closes the queue.
   const std::shared_ptr<LogQueue> open(queue.get(), [queue](LogQueue*) { queue->close(); });
-  return [open](LogLevel level, std::string_view text) { open->add(level, text); };
+  return [open, least](LogLevel level, std::string_view text) {
+    if (level >= least) open->add(level, text);
+  };
+}
+
+}  // namespace
+
+LogSink log_to(nb::callable target) {
+  return queue_for(std::move(target), LogLevel::debug);
+}
+
+// Messages of level debug are many, and each would take the interpreter's lock to be dropped by most loggers.
+LogSink log_to_logger() {
+  const nb::object found = attribute("shardwire._log", "logger_of_program")();
+  if (found.is_none()) return {};
+  const auto [log, takes_debug] = nb::cast<std::pair<nb::callable, bool>>(found);
+  return queue_for(log, takes_debug ? LogLevel::debug : LogLevel::info);
 }
 
 void end_logs() {

@@ -11,6 +11,10 @@ namespace shardwire::python {
 /// holder may be waiting for the session. A target that is slower than the library misses messages, and is told how many.
 LogSink log_to(nb::callable target);
 
+/// Likewise, where join() has got no target: hands messages to the logger "shardwire" of Python's `logging`, if the program
+/// has given this logger or one above it a handler. Else empty: the library writes them to standard error.
+LogSink log_to_logger();
+
 /// Delivers what is still queued. Called when the interpreter ends, after begin_end(), which stops the other threads.
 void end_logs();
 

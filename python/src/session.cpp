@@ -113,7 +113,7 @@ PySession* join(const nb::kwargs& given) {
   keywords.take<nb::callable>("log", log);
   keywords.require_empty();
   if (!costs.empty()) options.costs = load_costs(costs);
-  if (log) options.log = log_to(*log);
+  options.log = log ? log_to(*log) : log_to_logger();
   options.interrupted = check_signals;
   return new PySession(unlocked([&] { return Session::join(std::move(bootstrap), std::move(options)); }));
 }
@@ -355,7 +355,8 @@ void bind_session(nb::module_& module) {
           "TimedOut "
           "if member 0 does not answer. Calls `log(level, message)` with every message and the levels of `logging`, on "
           "a "
-          "thread of its own; `logging.getLogger('shardwire').log` fits. Without it messages go to standard error.",
+          "thread of its own; `logging.getLogger('shardwire').log` fits. Without it messages go there if the program "
+          "has given this logger or one above it a handler by now, else to standard error.",
           nb::sig(
               "def join(*, rank: int | None = None, world_size: int | None = None, local_size: int = 0, address: str | "
               "None = None, port: int | None = None, store: typing.Any = None, interface: str = '', job_key: bytes = "

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
@@ -343,6 +345,78 @@ def test_messages_go_to_logging(job, caplog):
         with session.publish(held, step=3):
             assert until(lambda: any("published" in message for message in caplog.messages))
     assert {(record.levelname, record.threadName) for record in caplog.records} == {("INFO", "shardwire log")}
+
+
+LOGGED = """
+import CONFIGURED
+import sys
+import numpy as np
+import shardwire as sw
+
+with sw.Session.join(rank=0, world_size=1, port=int(sys.argv[1]), run_id="night") as session:
+    held, wanted = sw.Catalog(0, 1), sw.Catalog(0, 1)
+    held.add("t", "", "f64", (4,), sw.Layout.replicated(), np.arange(4.0))
+    wanted.add("t", "", "f64", (4,), sw.Layout.replicated(), np.zeros(4))
+    with session.publish(held):
+        session.restore(wanted, timeout=20).wait()
+"""
+TO_OUTPUT = "logging, sys; logging.basicConfig(stream=sys.stdout, format='%(name)s %(levelname)s %(message)s')"
+TO_OUTPUT_ALONE = """logging, sys
+handler = logging.StreamHandler(sys.stdout)
+handler.setFormatter(logging.Formatter('%(name)s %(levelname)s %(message)s'))
+logging.getLogger('shardwire').addHandler(handler)
+logging.getLogger('shardwire').propagate = False
+"""
+OF_A_LOGGER_BELOW = "logging, sys; logging.getLogger('shardwire.torch').addHandler(logging.StreamHandler(sys.stdout))"
+
+
+@pytest.mark.parametrize(("configured", "asked", "levels"), [
+    (TO_OUTPUT, "", set()),  # there is no warning
+    (TO_OUTPUT + "; logging.getLogger().setLevel(logging.INFO)", "", {"INFO"}),
+    (TO_OUTPUT + "; logging.getLogger('shardwire').setLevel(logging.DEBUG)", "", {"DEBUG", "INFO"}),
+    (TO_OUTPUT, "info", {"INFO"}),
+    (TO_OUTPUT, "debug", {"DEBUG", "INFO"}),
+    (TO_OUTPUT + "; logging.getLogger('shardwire').setLevel(logging.ERROR)", "debug", set()),
+    (TO_OUTPUT_ALONE, "info", {"INFO"}),
+], ids=["warnings", "level of the root", "level of the logger", "variable: info", "variable: debug", "logger before variable",
+        "handler of the logger"])
+def test_messages_go_to_a_logger_that_has_a_handler(run, configured, asked, levels):
+    program = run(LOGGED.replace("CONFIGURED", configured), free_port(), environment={"SHARDWIRE_LOG": asked})
+    code, out, error = program.end(20)
+    assert (code, error) == (0, "")
+    lines = out.splitlines()
+    assert all(line.startswith("shardwire ") for line in lines), out
+    assert {line.split()[1] for line in lines} == levels, out
+    assert levels == set() or any("INFO member 0 published 'state'" in line for line in lines), out
+
+
+@pytest.mark.parametrize("configured", ["os", "logging", OF_A_LOGGER_BELOW],
+                         ids=["no logging", "no handler", "handler of a logger below"])
+def test_messages_go_to_standard_error_without_a_handler(run, configured):
+    program = run(LOGGED.replace("CONFIGURED", configured), free_port(), environment={"SHARDWIRE_LOG": "info"})
+    code, out, error = program.end(20)
+    assert (code, out) == (0, "")
+    line = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z INFO  shardwire run=night member=0 \S.*"
+    assert error and all(re.fullmatch(line, one) for one in error.splitlines()), error
+
+
+def test_messages_on_standard_error_may_be_json(run):
+    program = run(LOGGED.replace("CONFIGURED", "os"), free_port(),
+                  environment={"SHARDWIRE_LOG": "info", "SHARDWIRE_LOG_FORMAT": "json"})
+    code, out, error = program.end(20)
+    assert (code, out) == (0, "")
+    objects = [json.loads(line) for line in error.splitlines()]
+    assert any(one["message"].startswith("member 0 published 'state'") for one in objects), error
+    for one in objects:
+        assert list(one) == ["time", "level", "run", "member", "message"]
+        assert (one["level"], one["run"], one["member"]) == ("INFO", "night", 0)
+
+
+@pytest.mark.parametrize("configured", ["os", TO_OUTPUT], ids=["no logging", "handler"])
+def test_a_level_that_does_not_exist_is_refused(run, configured):
+    program = run(LOGGED.replace("CONFIGURED", configured), free_port(), environment={"SHARDWIRE_LOG": "loud"})
+    code, out, error = program.end(20)
+    assert (code, out) == (1, "") and "InvalidArgument: SHARDWIRE_LOG='loud' is not a level" in error, error
 
 
 def test_a_program_that_logs_neither_hangs_nor_loses_messages(run):
