@@ -81,8 +81,9 @@ struct SessionOptions {
   /// buddies of each other. Empty: SHARDWIRE_HOST_DOMAIN, else the host itself. See PublishOptions::buddies.
   std::string host_domain{};
   /// Called from the session's thread with every message; must not block. Empty: standard error, from the level that
-  /// SHARDWIRE_LOG names (debug, info, warning, error), else from warnings. An exception it throws ends the running
-  /// restores, or the next one, and comes out of their wait().
+  /// SHARDWIRE_LOG names (debug, info, warning, error), else from warnings, in lines of the format that
+  /// SHARDWIRE_LOG_FORMAT names (text, json), else as text. An exception it throws ends the running restores, or the next
+  /// one, and comes out of their wait().
   LogSink log{};
   /// For programs that handle signals between calls, such as interpreters: every call of this session that waits calls
   /// it on its own thread about ten times a second. If it returns true or throws, the call ends with Error{cancelled}

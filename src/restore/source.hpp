@@ -174,7 +174,7 @@ class Source final : private SourceFabrics::Listener {
   std::size_t index_;
   Binding binding_;
   State state_ = State::resolving;
-  Clock::Time entered_;  ///< into state_
+  Clock::Time entered_;  ///< since when it is in state_
   Leasing leasing_ = Leasing::first;
   bool bound_anew_ = false;
   bool packed_by_source_ = false;

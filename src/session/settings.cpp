@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
+#include <span>
+#include <string_view>
 
 #include "control/bootstrap.hpp"
 #include "memory/kernel_choice.hpp"
@@ -26,40 +28,43 @@ namespace {
 
 using support::variable;
 
+// In the order of LogLevel and LogFormat.
 constexpr std::string_view level_names[] = {"debug", "info", "warning", "error"};
 constexpr std::string_view format_names[] = {"text", "json"};
-constexpr std::string_view level_words[] = {"DEBUG", "INFO", "WARN", "ERROR"};  // in lines, in the order of level_names
+constexpr std::string_view level_words[] = {"DEBUG", "INFO", "WARN", "ERROR"};  // in lines
+
+// The place among `words` of what the variable says; empty if it is not set.
+std::optional<std::size_t> word_of_environment(const char* name, std::string_view kind,
+                                               std::span<const std::string_view> words) {
+  const auto text = variable(name);
+  if (!text) return std::nullopt;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (*text == words[i]) return i;
+  }
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}='{}' is not a {}{}: use {}", name, *text, kind,
+                                                       support::suggestion(*text, words), fmt::join(words, ", ")));
+}
 
 LogLevel log_level_of_environment() {
-  const auto text = variable("SHARDWIRE_LOG");
-  if (!text) return LogLevel::warning;
-  for (const LogLevel level : {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error}) {
-    if (*text == level_names[static_cast<std::size_t>(level)]) return level;
-  }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("SHARDWIRE_LOG='{}' is not a level{}: use {}", *text, support::suggestion(*text, level_names),
-                          fmt::join(level_names, ", ")));
+  const auto place = word_of_environment("SHARDWIRE_LOG", "level", level_names);
+  return place ? static_cast<LogLevel>(*place) : LogLevel::warning;
 }
 
 LogFormat log_format_of_environment() {
-  const auto text = variable("SHARDWIRE_LOG_FORMAT");
-  if (!text) return LogFormat::text;
-  for (const LogFormat format : {LogFormat::text, LogFormat::json}) {
-    if (*text == format_names[static_cast<std::size_t>(format)]) return format;
-  }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("SHARDWIRE_LOG_FORMAT='{}' is not a format{}: use {}", *text,
-                          support::suggestion(*text, format_names), fmt::join(format_names, ", ")));
+  const auto place = word_of_environment("SHARDWIRE_LOG_FORMAT", "format", format_names);
+  return place ? static_cast<LogFormat>(*place) : LogFormat::text;
 }
 
-// RFC 3339, in UTC.
+// RFC 3339, in UTC. Not by gmtime_r(), which reads the environment at its first call, and takes a lock of the C library
+// that a child of fork() inherits.
 std::string utc_text(std::chrono::system_clock::time_point when) {
-  const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(when.time_since_epoch()).count();
-  const auto seconds = static_cast<std::time_t>(microseconds / 1'000'000);
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", parts.tm_year + 1900, parts.tm_mon + 1,
-                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec, microseconds % 1'000'000);
+  const auto day = std::chrono::floor<std::chrono::days>(when);
+  const std::chrono::year_month_day date(day);
+  const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(when - day).count();
+  const auto seconds = microseconds / 1'000'000;
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", static_cast<int>(date.year()),
+                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()), seconds / 3600,
+                     seconds / 60 % 60, seconds % 60, microseconds % 1'000'000);
 }
 
 // A run id as the value of a field: fields end at spaces.

@@ -56,7 +56,7 @@ class MadeServices final : public restore::SourceServices {
   bool untouched = true;
   std::vector<std::uint64_t> released_own;
   std::vector<std::string> logged;
-  std::vector<std::string> changes;  ///< of state: the log's lines of level debug
+  std::vector<std::string> changes;  ///< lines of level debug: one for each change of state
 };
 
 /// Records a source's reports, and calls the test's function for each.

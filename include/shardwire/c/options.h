@@ -24,7 +24,8 @@ typedef struct shardwire_session_options {
   int64_t spin_ns;               ///< how long the session's thread polls before it sleeps; default 0.1 ms
   const shardwire_costs* costs;  ///< NULL: the file that SHARDWIRE_CALIBRATION names, else the built-in costs
   void* log_context;
-  /** Called on the session's thread with every message; must not block. NULL: standard error, see SHARDWIRE_LOG. */
+  /** Called on the session's thread with every message; must not block. NULL: standard error, see SHARDWIRE_LOG and
+      SHARDWIRE_LOG_FORMAT. */
   void (*log)(void* context, shardwire_log_level level, const char* message);
   void* interrupted_context;
   /** For programs that handle signals between calls, such as interpreters: every call of the session that waits calls
