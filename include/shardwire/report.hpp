@@ -147,7 +147,9 @@ struct SessionUsage {
 
 /// State of a running restore.
 struct Progress {
-  const char* stage = "";  ///< "plan", "bind", "move", "verify", "commit", "done"
+  /// "plan", "bind", "move", "verify", "commit", then "done". "stopping" while bytes under way end, before another plan or
+  /// the end. "failed" at the end of a restore that has failed, or was cancelled.
+  const char* stage = "";
   ByteCount done_bytes = 0;
   ByteCount total_bytes = 0;
 };

@@ -108,9 +108,10 @@ class Restore {
 
   /// False for a default-constructed or moved-from handle; its other members throw Error{invalid_argument}.
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
-  /// Calls `callback` on the session's thread, at most once per `interval`, and once at the end. An interval of 0 reports
-  /// every change of stage or bytes, at most once per millisecond. The callback must not block. An exception it throws
-  /// ends the restore and comes out of wait().
+  /// Calls `callback` on the session's thread, at most once per `interval`, and once at the end, with the stage "done" or
+  /// "failed". A restore that ends with its session makes no last call. An interval of 0 reports every change of stage or
+  /// bytes, at most once per millisecond. The callback must not block. An exception it throws ends the restore and comes out
+  /// of wait().
   void on_progress(std::function<void(const Progress&)> callback, Duration interval = std::chrono::milliseconds(100));
   /// Returns when every wanted element is in place and committed. With RestoreOptions::bind_only it returns when every
   /// byte has a path and a method. If a source withdraws a publication in use, the restore plans again with its

@@ -121,7 +121,11 @@ class Publisher(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """State of a running restore. Stages: plan, bind, move, verify, commit, done."""
+    """State of a running restore. Stages: plan, bind, move, verify, commit, then done.
+
+    "stopping" while bytes under way end, before another plan or the end. "failed" at the end of a restore that has failed, or was
+    cancelled.
+    """
 
     stage: str
     done_bytes: int

@@ -21,8 +21,14 @@ template <typename Operation>
 void wait(Running<Operation>& self, const nb::object& progress, const Seconds& interval) {
   if (progress.is_none()) return unlocked([&] { self.operation.wait(); });
   const Duration slice = interval;
-  while (!unlocked([&] { return self.operation.wait_for(slice); })) progress(progress_to_python(self.progress->load()));
-  progress(progress_to_python(self.progress->load()));
+  const auto tell = [&] { progress(progress_to_python(self.progress->load())); };
+  try {
+    while (!unlocked([&] { return self.operation.wait_for(slice); })) tell();
+  } catch (const Error&) {
+    if (self.operation.poll()) tell();
+    throw;
+  }
+  tell();
 }
 
 nb::object report_of(const Restore& restore) {

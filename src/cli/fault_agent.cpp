@@ -27,6 +27,7 @@ const char* name_of(restore::Stage stage) {
     case restore::Stage::commit: return "commit";
     case restore::Stage::stopping: return "stopping";
     case restore::Stage::done: return "done";
+    case restore::Stage::failed: return "failed";
   }
   return "";
 }

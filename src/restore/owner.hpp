@@ -13,7 +13,7 @@ namespace shardwire::restore {
 
 class Source;
 
-enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done };
+enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done, failed };
 /// Sources are bound or read.
 constexpr bool reads(Stage stage) {
   return stage == Stage::bind || stage == Stage::move || stage == Stage::verify;

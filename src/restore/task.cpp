@@ -15,7 +15,7 @@ namespace shardwire::restore {
 namespace {
 
 const char* name_of(Stage stage) {
-  constexpr const char* names[] = {"plan", "bind", "move", "verify", "commit", "stopping", "done"};
+  constexpr const char* names[] = {"plan", "bind", "move", "verify", "commit", "stopping", "done", "failed"};
   return names[static_cast<std::size_t>(stage)];
 }
 
@@ -54,7 +54,8 @@ void StageClock::enter(Stage stage) {
     case Stage::verify: account_ = &seconds_.verify; break;
     case Stage::commit: account_ = &seconds_.commit; break;
     case Stage::stopping:
-    case Stage::done: break;
+    case Stage::done:
+    case Stage::failed: break;
   }
 }
 
@@ -290,7 +291,7 @@ void RestoreTask::finish() {
     error_ = with_last_gaps(error_, left->planning->plan, left->missing, left->unavailable.lost);
   }
   restore_.release();
-  stages_.enter(Stage::done);
+  stages_.enter(error_ ? Stage::failed : Stage::done);
   deadline_.stop();
   grace_.stop();
   progress_.stop();
@@ -331,7 +332,7 @@ void RestoreTask::abandon() {
   services_.log(LogLevel::info, restore_.outcome(last, error_));
   restore_.release();
   state_->finish(std::move(last), {}, error_);
-  stages_.enter(Stage::done);
+  stages_.enter(Stage::failed);
 }
 
 }  // namespace shardwire::restore

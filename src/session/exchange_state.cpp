@@ -31,9 +31,16 @@ void ExchangeState::run(const Body& body) noexcept {
   std::exception_ptr failure;
   try {
     result_ = body(Interruption([self = shared_from_this()] { return self->cancelled_.load(); }));
-    report({"done", result_.report.needed_bytes, result_.report.needed_bytes});
   } catch (...) {
     failure = std::current_exception();
+  }
+  Progress end = last_progress();
+  if (!failure) end.done_bytes = end.total_bytes = result_.report.needed_bytes;
+  end.stage = failure ? "failed" : "done";
+  try {
+    report(end);
+  } catch (...) {
+    if (!failure) failure = std::current_exception();
   }
   held_.release();
   wanted_.release();
@@ -55,9 +62,15 @@ void ExchangeState::report(const Progress& progress) {
   std::function<void(const Progress&)> callback;
   {
     const std::lock_guard lock(mutex_);
+    last_ = progress;
     callback = callback_;
   }
   if (callback) callback(progress);
+}
+
+Progress ExchangeState::last_progress() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
 }
 
 Duration ExchangeState::interval() const {

@@ -52,6 +52,7 @@ class SHARDWIRE_LOCAL ExchangeState : public std::enable_shared_from_this<Exchan
 
  private:
   void run(const Body& body) noexcept;
+  [[nodiscard]] Progress last_progress() const;
 
   support::OwningProcess owner_;
   Completion completion_;
@@ -61,6 +62,7 @@ class SHARDWIRE_LOCAL ExchangeState : public std::enable_shared_from_this<Exchan
   mutable std::mutex mutex_;
   std::function<void(const Progress&)> callback_;       // guarded by mutex_
   Duration interval_ = std::chrono::milliseconds(100);  // likewise
+  Progress last_;                                       // likewise
   std::atomic<std::thread::id> thread_id_;              // of thread_
   std::unique_ptr<CallThread> thread_;                  // null: not started
 };

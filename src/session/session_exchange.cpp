@@ -89,6 +89,13 @@ class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
     return bytes;
   }
 
+  // Of an exchange whose restore is in this stage: the end of a restore is not the end of the exchange.
+  static const char* stage_of_exchange(const char* stage) {
+    const std::string_view of_restore = stage;
+    if (of_restore == "done") return "commit";
+    return of_restore == "failed" ? "stopping" : stage;
+  }
+
   // Restores of one exchange follow one another.
   void watch(Restore& restore) {
     done_bytes_ += last_bytes_->exchange(0);
@@ -97,8 +104,7 @@ class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
         [started = started_->shared_from_this(), last = last_bytes_, done = done_bytes_,
          total = total_bytes_](const Progress& progress) {
           last->store(progress.done_bytes);
-          const bool over = std::string_view(progress.stage) == "done";
-          started->report({over ? "commit" : progress.stage, done + progress.done_bytes, total});
+          started->report({stage_of_exchange(progress.stage), done + progress.done_bytes, total});
         },
         started_->interval());
   }

@@ -669,8 +669,14 @@ BOOST_AUTO_TEST_CASE(a_member_that_stops_ends_what_others_are_reading_from_each_
     options.ingress_bytes_per_second = source.size_bytes() / 600;
     const auto began = std::chrono::steady_clock::now();
     std::atomic<bool> moving = rank == 2;
+    std::string last;
     Exchange exchange = session.start_exchange(held, wanted, options);
-    exchange.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);
+    exchange.on_progress(
+        [&](const Progress& progress) {
+          last = progress.stage;
+          moving = moving || progress.done_bytes > 0;
+        },
+        1ms);
     while (!moving) std::this_thread::sleep_for(1ms);
     session.gather("all move", {}, patience);
     if (rank == 2) exchange.cancel();
@@ -678,6 +684,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_stops_ends_what_others_are_reading_from_each_
     exchange.on_progress(nullptr);
     require(error.code() == ErrorCode::cancelled, error.what());
     require(rank == 2 || says(error, "member 2"), error.what());
+    require(last == "failed", "the last stage is " + last);
     require(std::chrono::steady_clock::now() - began < promptly, "soon");
     session.gather("over", {}, patience);
     session.close(10s);

@@ -45,7 +45,8 @@ Restore restore_from_stopped(Session& session, Tensor& tensor, const Child& chil
   restore.on_progress(
       [&child, looked, stop_after](const Progress& progress) {
         *looked = true;
-        if (progress.done_bytes >= stop_after || std::string_view(progress.stage) == "done") child.freeze();
+        const std::string_view stage = progress.stage;
+        if (progress.done_bytes >= stop_after || stage == "done" || stage == "failed") child.freeze();
       },
       1ms);
   while (!*looked && !restore.wait_for(1ms)) continue;

@@ -286,9 +286,16 @@ BOOST_AUTO_TEST_CASE(a_deadline_in_the_middle_of_the_move_names_the_slow_source)
 
 BOOST_AUTO_TEST_CASE(a_restore_can_be_cancelled_from_its_own_progress_callback) {
   Pair pair;
+  std::string last;
   Restore restore = pair.start();
-  restore.on_progress([&](const Progress&) { restore.cancel(); }, 5ms);
+  restore.on_progress(
+      [&](const Progress& progress) {
+        last = progress.stage;
+        restore.cancel();
+      },
+      5ms);
   BOOST_TEST((code_of(restore) == ErrorCode::cancelled));
+  BOOST_TEST(last == "failed");
   pair.publication->retire(5s);
 }
 
@@ -317,7 +324,7 @@ BOOST_AUTO_TEST_CASE(progress_without_an_interval_is_reported_at_every_change_an
   BOOST_TEST((code_of(restore) == ErrorCode::timed_out));
   BOOST_TEST(seen->calls > 0);
   BOOST_TEST(seen->unchanged == 0);
-  BOOST_TEST(seen->stage == "done");
+  BOOST_TEST(seen->stage == "failed");
   pair.publication->retire(5s);
 }
 

@@ -59,7 +59,8 @@ class BlockedInMove {
       : restore_(restore) {
     restore.on_progress(
         [state = state_, bytes](const Progress& progress) {
-          if (progress.done_bytes < bytes || std::string_view(progress.stage) == "done") return;
+          const std::string_view stage = progress.stage;
+          if (progress.done_bytes < bytes || stage == "done" || stage == "failed") return;
           state->inside = true;
           state->over.wait();
         },

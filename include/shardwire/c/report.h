@@ -10,7 +10,9 @@ SHARDWIRE_C_BEGIN
 typedef struct shardwire_progress {
   size_t size;
   uint32_t version;
-  const char* stage;  ///< "plan", "bind", "move", "verify", "commit" or "done"
+  /// "plan", "bind", "move", "verify", "commit", then "done". "stopping" while bytes under way end, before another plan or
+  /// the end. "failed" at the end of what has failed, or was cancelled.
+  const char* stage;
   uint64_t done_bytes;
   uint64_t total_bytes;
 } shardwire_progress;

@@ -329,6 +329,16 @@ def test_progress_is_told_on_the_waiting_thread(job):
         session.restore(wanted, timeout=20).wait(progress=lambda now: 1 / 0)
 
 
+def test_progress_of_a_restore_that_fails_ends_with_failed(job):
+    [session] = job(1)
+    wanted = sw.Catalog(0, 1)
+    wanted.add_value("", "never")
+    seen: list[sw.Progress] = []
+    with pytest.raises(sw.TimedOut):
+        session.restore(wanted, timeout=0.2).wait(progress=seen.append, interval=0.02)
+    assert seen[-1].stage == "failed"
+
+
 def test_the_readme_shows_progress_by_tqdm(job, capsys):
     readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
     [recipe] = [text for text in re.findall(r"  ```python\n(.*?)  ```", readme, re.S) if "tqdm" in text]
@@ -351,6 +361,7 @@ def test_cancel_and_destruction_end_a_restore(job):
     restore.cancel()
     with pytest.raises(sw.Cancelled):
         restore.wait()
+    assert restore.progress().stage == "failed"
     del restore
     abandoned = session.restore(wanted, timeout=60)
     del abandoned
