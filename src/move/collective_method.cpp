@@ -18,7 +18,7 @@ class CollectiveMethod final : public MethodEngine {
   // Rounds take all transfers together. Without transfers too, since the other members wait for this statement.
   bool post(RateLimiter::Clock::time_point) override {
     if (rounds_ == nullptr || std::exchange(posted_, true)) return false;
-    if (!transfers_.empty()) shared_->tally.began(Method::collective);
+    for (const Transfer* transfer : transfers_) shared_->tally.began(Method::collective, transfer->peer);
     rounds_->begin(transfers_, [this, alive = std::weak_ptr<bool>(alive_)](bool received) {
       if (!alive.expired()) ended(received);
     });
@@ -44,7 +44,7 @@ class CollectiveMethod final : public MethodEngine {
  private:
   void ended(bool received) {
     if (!shared_->stopped && !transfers_.empty()) {
-      shared_->tally.ended(Method::collective);
+      for (const Transfer* transfer : transfers_) shared_->tally.ended(Method::collective, transfer->peer);
       // If the rounds have failed, the exchange around them decides.
       if (received) shared_->guarded([this] { shared_->digests ? digest() : arrived(); });
     }

@@ -17,7 +17,8 @@ struct EngineOptions {
   ByteCount ingress_bytes_per_second = 0;
   bool digests = false;
   const CostModel& costs;
-  CollectiveRounds* rounds = nullptr;  ///< of the method collective; null: none
+  CollectiveRounds* rounds = nullptr;   ///< of the method collective; null: none
+  Tally::Now now = &Tally::Clock::now;  ///< for the tally
 };
 
 /// Drives the methods of one restore.

@@ -70,7 +70,7 @@ class InPlaceMethod final : public MethodEngine {
 
   void submit(const std::shared_ptr<Job>& job) {
     ++in_flight_;
-    shared_->tally.began(job->method);
+    shared_->tally.began(job->method, job->peer);
     submitting_ = true;
     try {
       shared_->copies.submit({.count = job->parts.size(),
@@ -93,7 +93,7 @@ class InPlaceMethod final : public MethodEngine {
 
   void ended(Job& job, const memory::CopyResult& result) {
     --in_flight_;
-    shared_->tally.ended(job.method);
+    shared_->tally.ended(job.method, job.peer);
     if (shared_->dropped_mapped(job.peer)) return shared_->give_back(job.peer, job.parts);
     if (result.error) return shared_->events.failed(result.error);
     shared_->digest_seconds += result.digest_seconds;

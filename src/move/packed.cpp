@@ -74,7 +74,7 @@ class PackedMethod final : public MessageMethod {
     --in_flight_[request->sender];
     if (incoming.payload_bytes() != request->bytes || header.digest.has_value() != shared_->digests) {
       incoming.discard();
-      shared_->tally.ended(Method::packed);
+      shared_->tally.ended(Method::packed, request->sender);
       shared_->events.failed(std::make_exception_ptr(
           Error(ErrorCode::transport_failed, "a source sent " + std::to_string(incoming.payload_bytes()) +
                                                  " bytes for a request of " + std::to_string(request->bytes) +
@@ -102,7 +102,7 @@ class PackedMethod final : public MessageMethod {
   void drop(Request& request) {
     --in_flight_[request.sender];
     request.slot = {};
-    shared_->tally.ended(Method::packed);
+    shared_->tally.ended(Method::packed, request.sender);
     shared_->give_back(request.sender, request.parts);
   }
 
@@ -124,7 +124,7 @@ class PackedMethod final : public MessageMethod {
     for (const TransferPart& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
     request->number = shared_->add(request);
     ++in_flight_[peer];
-    shared_->tally.began(Method::packed);
+    shared_->tally.began(Method::packed, peer);
     shared_->requests.ask(peer, request->number, std::move(parts), Answer::packed);
     return true;
   }
@@ -159,7 +159,7 @@ class PackedMethod final : public MessageMethod {
   // Its peer was dropped meanwhile.
   bool given_back(Request& request) {
     request.slot = {};
-    shared_->tally.ended(Method::packed);
+    shared_->tally.ended(Method::packed, request.sender);
     if (!shared_->dropped(request.sender)) return false;
     shared_->give_back(request.sender, request.parts);
     shared_->events.changed();

@@ -123,7 +123,7 @@ class ReadMethod final : public MethodEngine {
     for (const TransferPart& part : read->parts) ranges.push_back(range_of(part, *read));
     ++under_way_[peer];
     bytes_under_way_ += bytes;
-    shared_->tally.began(read->method);
+    shared_->tally.began(read->method, peer);
     shared_->requests.endpoint(peer).read(*t.region, ranges,
                                           [this, read, shared = shared_](const transport::Outcome& outcome) {
                                             if (outcome) {
@@ -169,7 +169,7 @@ class ReadMethod final : public MethodEngine {
     --under_way_[read.peer];
     bytes_under_way_ -= read.bytes;
     read.slot = {};
-    shared_->tally.ended(read.method);
+    shared_->tally.ended(read.method, read.peer);
   }
 
   // Its peer was dropped meanwhile.

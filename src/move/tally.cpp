@@ -2,7 +2,6 @@
 #include "move/tally.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 namespace shardwire::move {
 
@@ -21,9 +20,11 @@ void Tally::expect(const Transfer& transfer) {
 }
 
 void Tally::arrived(const Transfer& transfer, ByteCount bytes) {
+  Share& share = by_peer_[transfer.peer][index(transfer.method)];
   done_ += bytes;
   by_method_[index(transfer.method)] += bytes;
-  by_peer_[transfer.peer][index(transfer.method)] += bytes;
+  share.bytes += bytes;
+  share.arrived = share.ended;
   missing_[transfer.piece] -= bytes;
   owed_[transfer.peer] -= bytes;
 }
@@ -37,25 +38,42 @@ void Tally::dropped(const Transfer& transfer, ByteCount bytes) {
 void Tally::beyond(const Transfer& transfer, ByteCount bytes) {
   extra_ += bytes;
   by_method_[index(transfer.method)] += bytes;
-  by_peer_[transfer.peer][index(transfer.method)] += bytes;
+  by_peer_[transfer.peer][index(transfer.method)].bytes += bytes;
 }
 
-void Tally::began(Method method) {
+void Tally::began(Method method, std::uint32_t peer) {
   AtWork& work = at_work_[index(method)];
-  if (work.operations++ == 0) work.since = Clock::now();
+  Share& share = by_peer_[peer][index(method)];
+  const bool first = work.operations++ == 0;
+  const bool first_of_peer = share.began == Clock::time_point::max();
+  if (!first && !first_of_peer) return;
+  const Clock::time_point now = now_();
+  if (first) work.since = now;
+  if (first_of_peer) share.began = now;
 }
 
-void Tally::ended(Method method) {
+void Tally::ended(Method method, std::uint32_t peer) {
   AtWork& work = at_work_[index(method)];
-  if (--work.operations == 0) work.seconds += std::chrono::duration<double>(Clock::now() - work.since).count();
+  const Clock::time_point now = now_();
+  by_peer_[peer][index(method)].ended = now;
+  if (--work.operations == 0) work.seconds += std::chrono::duration<double>(now - work.since).count();
 }
 
 ByteCount Tally::peer_bytes(std::uint32_t peer, Method method) const {
-  return peer < by_peer_.size() ? by_peer_[peer][index(method)] : 0;
+  return peer < by_peer_.size() ? by_peer_[peer][index(method)].bytes : 0;
 }
 
 ByteCount Tally::peer_bytes(std::uint32_t peer) const {
-  return peer < by_peer_.size() ? std::accumulate(by_peer_[peer].begin(), by_peer_[peer].end(), ByteCount{0}) : 0;
+  if (peer >= by_peer_.size()) return 0;
+  ByteCount bytes = 0;
+  for (const Share& share : by_peer_[peer]) bytes += share.bytes;
+  return bytes;
+}
+
+double Tally::peer_seconds(std::uint32_t peer, Method method) const {
+  if (peer >= by_peer_.size()) return 0;
+  const Share& share = by_peer_[peer][index(method)];
+  return share.arrived > share.began ? std::chrono::duration<double>(share.arrived - share.began).count() : 0;
 }
 
 ByteCount Tally::owed_bytes(std::uint32_t peer) const {

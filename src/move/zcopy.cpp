@@ -115,7 +115,7 @@ class ZcopyMethod final : public MessageMethod {
     request->number = shared_->add(request);
     ++in_flight_[peer];
     ++open_requests_;
-    for (std::size_t i = 0; i < request->messages.size(); ++i) shared_->tally.began(Method::zcopy);
+    for (std::size_t i = 0; i < request->messages.size(); ++i) shared_->tally.began(Method::zcopy, peer);
     shared_->requests.ask(peer, request->number, std::move(parts), gathered ? Answer::gathered : Answer::each);
     return true;
   }
@@ -183,7 +183,7 @@ class ZcopyMethod final : public MessageMethod {
   }
 
   void ended(Request& request) {
-    shared_->tally.ended(Method::zcopy);
+    shared_->tally.ended(Method::zcopy, request.sender);
     if (--request.open > 0) return;
     --in_flight_[request.sender];
     --open_requests_;

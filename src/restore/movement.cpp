@@ -56,7 +56,8 @@ Movement::Movement(Services& services, Listener& listener, Owner& owner, const T
   const move::EngineOptions engine_options{.ingress_bytes_per_second = options.ingress_bytes_per_second,
                                            .digests = digests_,
                                            .costs = services.costs(),
-                                           .rounds = rounds};
+                                           .rounds = rounds,
+                                           .now = [&clock = services.clock()] { return clock.now(); }};
   engine_ = std::make_unique<move::Engine>(services.copies(), staging_, engine_options, requests, events);
   SourceWatch::Listener& listener_of_watch = *this;
   watch_ = std::make_unique<SourceWatch>(services, listener_of_watch, options.name, sources, *engine_,

@@ -269,6 +269,67 @@ BOOST_DATA_TEST_CASE(work_may_come_again_while_some_is_under_way_and_after_all_i
   BOOST_TEST(bench.failures == 0);
 }
 
+BOOST_AUTO_TEST_CASE(the_seconds_of_a_peer_last_from_its_first_request_to_its_last_bytes) {
+  Tally::Clock::time_point now{};
+  Tally tally([&now] { return now; });
+  const auto at = [&now](int second) { now = Tally::Clock::time_point(std::chrono::seconds(second)); };
+  const auto transfer_of = [](std::uint32_t peer, Method method) {
+    Transfer transfer;
+    transfer.piece = peer;
+    transfer.peer = peer;
+    transfer.method = method;
+    transfer.box = Box::whole({8});
+    transfer.item_bytes = 1;
+    return transfer;
+  };
+  const Transfer slow = transfer_of(0, Method::packed);
+  const Transfer quick = transfer_of(1, Method::packed);
+  const Transfer other = transfer_of(2, Method::zcopy);
+  for (const Transfer* one : {&slow, &quick, &other}) tally.expect(*one);
+  at(10);
+  tally.began(Method::packed, 0);
+  at(11);
+  tally.began(Method::packed, 1);
+  at(14);
+  tally.ended(Method::packed, 0);
+  tally.arrived(slow, 4);
+  BOOST_TEST(tally.peer_seconds(0, Method::packed) == 4);
+  at(16);
+  tally.ended(Method::packed, 1);
+  tally.arrived(quick, 8);
+  at(18);
+  tally.began(Method::packed, 0);
+  at(20);
+  tally.ended(Method::packed, 0);
+  tally.arrived(slow, 4);
+  at(21);
+  tally.began(Method::packed, 1);  // brings nothing
+  at(30);
+  tally.ended(Method::packed, 1);
+  BOOST_TEST(tally.peer_seconds(0, Method::packed) == 10);
+  BOOST_TEST(tally.peer_seconds(1, Method::packed) == 5);
+  BOOST_TEST(tally.peer_seconds(0, Method::zcopy) == 0);
+  BOOST_TEST(tally.peer_seconds(2, Method::zcopy) == 0);
+  BOOST_TEST(tally.peer_seconds(3, Method::packed) == 0);
+  BOOST_TEST(tally.method_seconds(Method::packed) == 6 + 2 + 9);
+}
+
+BOOST_DATA_TEST_CASE(each_peer_has_seconds_of_its_own, remote_methods, method) {
+  Bench bench(2);
+  const Tally& tally = bench.engine.tally();
+  const Method by = *method_from(method == "gathered" ? "zcopy" : method);
+  bench.add(0, method, 0);
+  bench.run();
+  const double first = tally.peer_seconds(0, by);
+  BOOST_TEST(first > 0);
+  BOOST_TEST(tally.peer_seconds(1, by) == 0);
+  bench.add(1, method, 1);
+  bench.run();
+  BOOST_TEST(bench.all_in_place());
+  BOOST_TEST(tally.peer_seconds(1, by) > 0);
+  BOOST_TEST(tally.peer_seconds(0, by) == first);
+}
+
 BOOST_DATA_TEST_CASE(what_waits_for_a_dropped_peer_is_given_back_and_another_one_brings_it, remote_methods, method) {
   Bench bench(2);
   bench.add(0, method, 0);
