@@ -34,7 +34,7 @@ class PeerReport(NamedTuple):
     """Bytes that came from one source rank by one path.
 
     `fallback_reason`: why there was no better path, one that somebody can remove if there is any. `fallback_detail`: all reasons, for
-    people.
+    people. `measured_seconds`: from the first request for these bytes until the last of them was in place.
     """
 
     rank: int
@@ -44,6 +44,7 @@ class PeerReport(NamedTuple):
     fallback_reason: FallbackReason
     fallback_detail: str
     predicted_seconds: float
+    measured_seconds: float
 
 
 class LostSource(NamedTuple):

@@ -37,8 +37,8 @@ nb::object to_python(const RestoreReport& report) {
   nb::list peers;
   for (const PeerReport& peer : report.peers) {
     peers.append(make_report("PeerReport", to_int(peer.rank), peer.bytes, peer.path, peer.device,
-                             std::string(to_string(peer.fallback_reason)), peer.fallback_detail,
-                             peer.predicted_seconds));
+                             std::string(to_string(peer.fallback_reason)), peer.fallback_detail, peer.predicted_seconds,
+                             peer.measured_seconds));
   }
   nb::list lost;
   for (const LostSource& one : report.lost) {

@@ -76,6 +76,7 @@ shardwire_peer_figures figures_of(const PeerReport& report) {
   out.fallback_reason = static_cast<shardwire_fallback_reason>(report.fallback_reason);
   out.fallback_detail = report.fallback_detail.c_str();
   out.predicted_seconds = report.predicted_seconds;
+  out.measured_seconds = report.measured_seconds;
   return out;
 }
 

@@ -91,7 +91,11 @@ Json JobReport::json() const {
     elements += target.elements;
     Json peers = Json::array();
     for (const PeerReport& peer : report.peers) {
-      peers.push_back({{"rank", to_int(peer.rank)}, {"bytes", peer.bytes}, {"path", peer.path}});
+      peers.push_back({{"rank", to_int(peer.rank)},
+                       {"bytes", peer.bytes},
+                       {"path", peer.path},
+                       {"predicted", peer.predicted_seconds},
+                       {"measured", peer.measured_seconds}});
     }
     ranks.push_back({{"rank", to_int(*target.target)},
                      {"needed", report.needed_bytes},

@@ -93,7 +93,8 @@ Json json_of(const MemberResult& result) {
                      {"device", peer.device},
                      {"fallback_reason", static_cast<int>(peer.fallback_reason)},
                      {"fallback_detail", peer.fallback_detail},
-                     {"predicted", peer.predicted_seconds}});
+                     {"predicted", peer.predicted_seconds},
+                     {"measured", peer.measured_seconds}});
   }
   report["peers"] = std::move(peers);
   report["methods"] = to_json(result.report.methods);
@@ -134,7 +135,8 @@ MemberResult member_result_from(const Json& json) {
     result.report.peers.push_back({Rank{peer.at("rank").get<std::int32_t>()}, peer.at("bytes").get<ByteCount>(),
                                    peer.at("path").get<std::string>(), peer.at("device").get<std::string>(),
                                    static_cast<FallbackReason>(peer.at("fallback_reason").get<int>()),
-                                   peer.at("fallback_detail").get<std::string>(), peer.at("predicted").get<double>()});
+                                   peer.at("fallback_detail").get<std::string>(), peer.at("predicted").get<double>(),
+                                   peer.at("measured").get<double>()});
   }
   for (const Json& row : report.at("methods")) {
     const auto method = method_from(row.at("method").get<std::string>());

@@ -55,7 +55,8 @@ std::optional<PeerReport> row_of(const ReportInput& input, std::size_t source, M
                  .bytes = bytes,
                  .path = "local",
                  .device = "this process",
-                 .predicted_seconds = expected.seconds};
+                 .predicted_seconds = expected.seconds,
+                 .measured_seconds = input.moved ? input.moved->tally.peer_seconds(number, method) : 0};
   const auto because = [&row](support::Fallback why) {
     row.fallback_reason = why.reason;
     row.fallback_detail = std::move(why.detail);
@@ -120,13 +121,30 @@ RestoreReport make_report(const ReportInput& input) {
     report.digest_seconds = input.moved->digest_seconds;
   }
   add_methods(report, input);
+  std::vector<PeerReport> rows;
   for (std::size_t i = 0; i < input.bindings.size(); ++i) {
     report.methods.each([&](Method method, const MethodReport&) {
-      if (auto row = row_of(input, i, method)) report.peers.push_back(*std::move(row));
+      if (auto row = row_of(input, i, method)) rows.push_back(*std::move(row));
     });
   }
-  std::ranges::sort(report.peers, {}, [](const PeerReport& peer) { return std::tie(peer.rank, peer.path); });
+  report.peers = one_row_each(std::move(rows));
   return report;
+}
+
+std::vector<PeerReport> one_row_each(std::vector<PeerReport> rows) {
+  std::ranges::sort(rows, {}, [](const PeerReport& row) { return std::tie(row.rank, row.path); });
+  std::vector<PeerReport> merged;
+  for (PeerReport& row : rows) {
+    if (merged.empty() || merged.back().rank != row.rank || merged.back().path != row.path) {
+      merged.push_back(std::move(row));
+      continue;
+    }
+    PeerReport& whole = merged.back();
+    whole.bytes += row.bytes;
+    whole.predicted_seconds += row.predicted_seconds;
+    whole.measured_seconds = std::max(whole.measured_seconds, row.measured_seconds);
+  }
+  return merged;
 }
 
 std::string figures_text(const RestoreReport& report) {
@@ -138,12 +156,16 @@ std::string figures_text(const RestoreReport& report) {
       report.step ? fmt::format(" at step {}", *report.step) : "", s.wall, s.join, s.plan, s.bind, s.move, s.verify,
       s.commit, support::human_bytes(report.needed_bytes), support::human_bytes(report.moved_bytes),
       support::human_bytes(report.local_bytes));
-  const auto longest = std::ranges::max_element(report.peers, {}, &PeerReport::predicted_seconds);
-  if (longest != report.peers.end() && longest->predicted_seconds > 0) {
-    text += fmt::format("; longest expected: {} from source rank {} by {}, {}", support::human_bytes(longest->bytes),
-                        to_int(longest->rank), longest->path, support::human_seconds(longest->predicted_seconds));
-    if (!longest->fallback_detail.empty()) text += fmt::format(" ({})", longest->fallback_detail);
-  }
+  // Of bytes that are yet to move there are only expectations.
+  const auto took = [](const PeerReport& peer) { return std::pair(peer.measured_seconds, peer.predicted_seconds); };
+  const auto longest = std::ranges::max_element(report.peers, {}, took);
+  if (longest == report.peers.end() || took(*longest) == std::pair(0.0, 0.0)) return text;
+  const bool moved = longest->measured_seconds > 0;
+  text += fmt::format("; longest{}: {} from source rank {} by {}", moved ? "" : " expected",
+                      support::human_bytes(longest->bytes), to_int(longest->rank), longest->path);
+  text += moved ? fmt::format(" in {}, expected ", support::human_seconds(longest->measured_seconds)) : ", ";
+  text += support::human_seconds(longest->predicted_seconds);
+  if (!longest->fallback_detail.empty()) text += fmt::format(" ({})", longest->fallback_detail);
   return text;
 }
 

@@ -47,8 +47,12 @@ struct ReportInput {
 /// Pure. Invariant of the result: moved + local == needed + extra + again.
 RestoreReport make_report(const ReportInput& input);
 
-/// What the log says of a report, behind the outcome: step, stages, bytes, and the source whose bytes were expected to take
-/// longest. Pure.
+/// Sorted by rank and path, with one row for each. Several members may publish one layout rank; they deliver at the same time,
+/// so the longest time counts. Pure.
+std::vector<PeerReport> one_row_each(std::vector<PeerReport> rows);
+
+/// What the log says of a report, behind the outcome: step, stages, bytes, and the source whose bytes took longest, or were
+/// expected to where nothing has moved. Pure.
 std::string figures_text(const RestoreReport& report);
 
 }  // namespace shardwire::restore

@@ -52,6 +52,7 @@ RestoreReport& RestoreReport::operator+=(const RestoreReport& next) {
     if (at != peers.end() && at->rank == peer.rank && at->path == peer.path) {
       at->bytes += peer.bytes;
       at->predicted_seconds += peer.predicted_seconds;
+      at->measured_seconds += peer.measured_seconds;
     } else {
       peers.insert(at, peer);
     }

@@ -257,6 +257,7 @@ static void check_report(const shardwire_restore* restore, uint64_t bytes) {
   shardwire_peer_figures peer;
   shardwire_peer_figures_init(&peer, sizeof peer);
   expect_ok(shardwire_report_peer(report, 0, &peer, &error));
+  expect(peer.measured_seconds > 0 && peer.measured_seconds <= figures.move_seconds, "measured seconds of a peer");
   printf("member %d: from rank %d over %s\n", my_rank, peer.rank, peer.path);
 }
 

@@ -77,6 +77,10 @@ void check_sums(const Json& report) {
     double sum = 0;
     for (const char* stage : {"join", "plan", "bind", "move", "verify", "commit"}) sum += s[stage].get<double>();
     BOOST_TEST(std::abs(sum - s["wall"].get<double>()) <= 0.02 * s["wall"].get<double>());
+    for (const Json& peer : rank["peers"]) {
+      BOOST_TEST(peer["measured"].get<double>() > 0);
+      BOOST_TEST(peer["measured"].get<double>() <= s["move"].get<double>());
+    }
   }
 }
 

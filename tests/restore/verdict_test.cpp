@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(a_wait_is_noted_each_time_that_it_has_doubled) {
   BOOST_TEST((look(43s, Stage::move, 1) == Duration(2s)));
 }
 
-BOOST_AUTO_TEST_CASE(the_figures_of_a_report_name_the_source_that_was_expected_to_take_longest) {
+BOOST_AUTO_TEST_CASE(the_figures_of_a_report_name_the_source_that_took_longest) {
   RestoreReport report;
   report.step = 7;
   report.needed_bytes = 3'000'000;
@@ -154,6 +154,47 @@ BOOST_AUTO_TEST_CASE(the_figures_of_a_report_name_the_source_that_was_expected_t
                    .predicted_seconds = 0.5}};
   BOOST_TEST(figures_text(report) ==
              figures + "; longest expected: 1.50 MB from source rank 4 by tcp/zcopy, 500 ms (ucx: no device)");
+  report.peers[0].measured_seconds = 0.75;
+  report.peers[1].measured_seconds = 0.5;
+  BOOST_TEST(figures_text(report) ==
+             figures + "; longest: 500 kB from source rank 1 by shm/mapped in 750 ms, expected 1 ms");
+  report.peers[1].measured_seconds = 1.25;
+  BOOST_TEST(figures_text(report) ==
+             figures +
+                 "; longest: 1.50 MB from source rank 4 by tcp/zcopy in 1.25 s, expected 500 ms (ucx: no device)");
+}
+
+BOOST_AUTO_TEST_CASE(seconds_of_members_that_deliver_together_count_once_and_those_of_later_plans_are_added) {
+  const auto row = [](int rank, const char* path, ByteCount bytes, double predicted, double measured) {
+    return PeerReport{.rank = Rank{rank},
+                      .bytes = bytes,
+                      .path = path,
+                      .device = "",
+                      .predicted_seconds = predicted,
+                      .measured_seconds = measured};
+  };
+  RestoreReport report;
+  report.peers = one_row_each({row(1, "tcp/packed", 10, 1, 4), row(0, "tcp/packed", 20, 1, 2),
+                               row(1, "shm/mapped", 30, 2, 3), row(1, "tcp/packed", 40, 1, 3)});
+  const auto check = [&](std::size_t at, int rank, const std::string& path, ByteCount bytes, double predicted,
+                         double measured) {
+    const PeerReport& peer = report.peers.at(at);
+    BOOST_TEST(to_int(peer.rank) == rank);
+    BOOST_TEST(peer.path == path);
+    BOOST_TEST(peer.bytes == bytes);
+    BOOST_TEST(peer.predicted_seconds == predicted);
+    BOOST_TEST(peer.measured_seconds == measured);
+  };
+  BOOST_REQUIRE(report.peers.size() == 3U);
+  check(0, 0, "tcp/packed", 20, 1, 2);
+  check(1, 1, "shm/mapped", 30, 2, 3);
+  check(2, 1, "tcp/packed", 50, 2, 4);
+  RestoreReport next;
+  next.peers = {row(1, "tcp/packed", 5, 1, 6), row(2, "tcp/packed", 7, 1, 1)};
+  report += next;
+  BOOST_REQUIRE(report.peers.size() == 4U);
+  check(2, 1, "tcp/packed", 55, 3, 10);
+  check(3, 2, "tcp/packed", 7, 1, 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -77,6 +77,7 @@ BOOST_AUTO_TEST_CASE(what_would_be_done_is_said_and_nothing_is_written) {
   for (const PeerReport& peer : expected.peers) {
     BOOST_TEST(peer.bytes >= pair.wanted.size_bytes() / 2);  // more if a sieved read includes gaps
     BOOST_TEST(peer.predicted_seconds > 0);
+    BOOST_TEST(peer.measured_seconds == 0);
     BOOST_TEST(!peer.device.empty());
   }
   BOOST_TEST(expected.peers[1].path == "local");
@@ -95,6 +96,7 @@ BOOST_AUTO_TEST_CASE(what_would_be_done_is_said_and_nothing_is_written) {
     BOOST_TEST(done.peers[i].fallback_detail == expected.peers[i].fallback_detail);
     BOOST_TEST(done.peers[i].bytes == expected.peers[i].bytes);
     BOOST_TEST(done.peers[i].predicted_seconds == expected.peers[i].predicted_seconds);
+    BOOST_TEST(done.peers[i].measured_seconds > 0);
   }
   done.methods.each([&](Method method, const MethodReport& row) {
     BOOST_TEST(row.bytes == expected.methods[method].bytes);

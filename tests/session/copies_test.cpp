@@ -117,6 +117,7 @@ BOOST_DATA_TEST_CASE(both_members_that_publish_a_rank_are_read, boost::unit_test
     require_complete(job.tensor, restore.report());
     BOOST_TEST_REQUIRE(restore.report().peers.size() == 1U);  // a row per rank and path
     BOOST_TEST(restore.report().peers.front().bytes == tensor_bytes);
+    BOOST_TEST(restore.report().peers.front().measured_seconds <= restore.report().seconds.move);
     for (const int number : {1, 2}) BOOST_TEST(job.has_read_from(number));
     // The next one finds one of them killed.
     std::memset(job.tensor.bytes().data(), 0, tensor_bytes);

@@ -83,6 +83,12 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   const StageSeconds& s = report.seconds;
   const double sum = s.join + s.plan + s.bind + s.move + s.verify + s.commit;
   require(std::abs(sum - s.wall) <= 0.02 * s.wall, "the stages sum to the wall time");
+  ByteCount from_peers = 0;
+  for (const PeerReport& peer : report.peers) {
+    from_peers += peer.bytes;
+    require(peer.measured_seconds > 0 && peer.measured_seconds <= s.move, "bytes of a source came while bytes moved");
+  }
+  require(from_peers == report.moved_bytes + report.local_bytes, "every byte came from a source");
   session.gather("done", {}, patience);
   publication.retire(10s);
   session.close(10s);

@@ -68,6 +68,7 @@ typedef struct shardwire_peer_figures {
   shardwire_fallback_reason fallback_reason;  ///< why no better path was taken; of several, one that can be removed
   const char* fallback_detail;                ///< for people: all reasons; "" if there is none
   double predicted_seconds;
+  double measured_seconds;  ///< from the first request for these bytes until the last of them was in place
 } shardwire_peer_figures;
 void shardwire_peer_figures_init(shardwire_peer_figures* figures, size_t size);
 

@@ -60,6 +60,8 @@ def test_rows_become_columns(job):
         assert restore.values() == {("weight", "step"): 1000}
         assert report.needed_bytes == 84 == report.moved_bytes + report.local_bytes - report.overread_bytes
         assert sum(peer.bytes for peer in report.peers) == report.moved_bytes + report.local_bytes
+        assert all(0 < peer.measured_seconds <= report.seconds.move for peer in report.peers)
+        assert report.as_dict()["peers"][0]["measured_seconds"] == report.peers[0].measured_seconds
         assert report.as_dict()["methods"]["local"]["bytes"] == report.local_bytes
     for publication in publications:
         publication.retire()
