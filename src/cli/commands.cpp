@@ -26,7 +26,7 @@ constexpr Example perf_examples[] = {
 constexpr Example doctor_examples[] = {
     {"shardwire doctor", "what works on this host, and why the rest does not"},
     {"shardwire doctor case.json", "the path between each pair of ranks, moving nothing"},
-    {"shardwire doctor case.json --measure", "measured beside expected speed of each target rank"},
+    {"shardwire doctor case.json --measure", "measured beside expected speed of each pair of ranks"},
 };
 constexpr Example case_examples[] = {
     {"shardwire case check case.json", "what the file means"},

@@ -35,15 +35,17 @@ struct Line {
   std::string pair;
   std::string methods;
   std::string expected;
+  std::string measured;  // empty if nothing has moved
   std::string carriers;
 };
 
-// Everything that one rank receives from another.
+// Everything that one rank receives from another. Its paths work at the same time.
 Line line_of(Rank target, std::span<const PeerReport> rows) {
   Line line;
   std::string reasons;
   ByteCount bytes = 0;
   double seconds = 0;
+  double measured = 0;
   const auto add = [](std::string& list, const std::string& one, const char* separator) {
     if (one.empty() || list.find(one) != std::string::npos) return;
     list += (list.empty() ? "" : separator) + one;
@@ -54,9 +56,11 @@ Line line_of(Rank target, std::span<const PeerReport> rows) {
     add(reasons, row.fallback_detail, "; ");
     bytes += row.bytes;
     seconds += row.predicted_seconds;
+    measured = std::max(measured, row.measured_seconds);
   }
   line.pair = fmt::format("{:>4} <- {}", to_int(target), to_int(rows.front().rank));
   line.expected = fmt::format("{:>8}, {}", human_seconds(seconds), rate_of(bytes, seconds));
+  if (measured > 0) line.measured = fmt::format("{:>8}, {}", human_seconds(measured), rate_of(bytes, measured));
   if (!reasons.empty()) line.carriers += "; not better: " + reasons;
   return line;
 }
@@ -64,25 +68,28 @@ Line line_of(Rank target, std::span<const PeerReport> rows) {
 void print(const std::vector<Line>& lines) {
   Line widest;
   for (const Line& line : lines) {
-    for (const auto column : {&Line::pair, &Line::methods, &Line::expected}) {
+    for (const auto column : {&Line::pair, &Line::methods, &Line::expected, &Line::measured}) {
       if ((line.*column).size() > (widest.*column).size()) widest.*column = line.*column;
     }
   }
   for (const Line& line : lines) {
-    write_output(fmt::format("{:<{}}  {:<{}}  {:<{}}  {}\n", line.pair, widest.pair.size(), line.methods,
-                             widest.methods.size(), line.expected, widest.expected.size(), line.carriers));
+    std::string measured;
+    if (!widest.measured.empty()) measured = fmt::format("{:<{}}  ", line.measured, widest.measured.size());
+    write_output(fmt::format("{:<{}}  {:<{}}  {:<{}}  {}{}\n", line.pair, widest.pair.size(), line.methods,
+                             widest.methods.size(), line.expected, widest.expected.size(), measured, line.carriers));
   }
 }
 
 void print_json(Rank target, const PeerReport& row) {
-  const Json json{{"target", to_int(target)},
-                  {"source", to_int(row.rank)},
-                  {"path", row.path},
-                  {"carrier", row.device},
-                  {"bytes", row.bytes},
-                  {"predicted_seconds", row.predicted_seconds},
-                  {"fallback_reason", to_string(row.fallback_reason)},
-                  {"why_not", row.fallback_detail}};
+  Json json{{"target", to_int(target)},
+            {"source", to_int(row.rank)},
+            {"path", row.path},
+            {"carrier", row.device},
+            {"bytes", row.bytes},
+            {"predicted_seconds", row.predicted_seconds},
+            {"fallback_reason", to_string(row.fallback_reason)},
+            {"why_not", row.fallback_detail}};
+  if (row.measured_seconds > 0) json["measured_seconds"] = row.measured_seconds;
   write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
@@ -97,13 +104,14 @@ struct MeasuredTarget {
   double seconds = 0;
   double expected_seconds = 0;
   std::string carriers{};
+  std::string longest{};  // of its sources
 
   [[nodiscard]] bool is_slow() const {
     return seconds > far_below * expected_seconds && seconds > expected_seconds + ignored_excess_seconds;
   }
   [[nodiscard]] std::string says() const {
-    return fmt::format("took {}, {} were expected, by {}; `perf --pairs` shows which pair it is",
-                       human_seconds(seconds), human_seconds(expected_seconds), carriers);
+    return fmt::format("took {}, {} were expected, by {}; longest: {}; `perf --pairs` measures each pair alone",
+                       human_seconds(seconds), human_seconds(expected_seconds), carriers, longest);
   }
 };
 
@@ -116,6 +124,11 @@ std::vector<MeasuredTarget> measured_targets(const std::vector<MemberResult>& re
       one.expected_seconds += peer.predicted_seconds;
       const std::string carrier = fmt::format("{} ({})", peer.path, peer.device);
       if (one.carriers.find(carrier) == std::string::npos) one.carriers += (one.carriers.empty() ? "" : ", ") + carrier;
+    }
+    const auto longest = std::ranges::max_element(result.report.peers, {}, &PeerReport::measured_seconds);
+    if (longest != result.report.peers.end()) {
+      one.longest = fmt::format("source rank {} by {}, {}", to_int(longest->rank), longest->path,
+                                human_seconds(longest->measured_seconds));
     }
     targets.push_back(std::move(one));
   }
@@ -166,10 +179,10 @@ std::string header(const Case& job, const std::vector<MemberResult>& targets, bo
   const auto measured = environment("SHARDWIRE_CALIBRATION");
   return fmt::format(
       "{}: {} source ranks -> {} target ranks, {}, {}; open: {}\n"
-      "target <- source rank, path and bytes, expected time and speed with the machine to themselves, carrier\n"
+      "target <- source rank, path and bytes, expected time and speed with the machine to themselves, {}carrier\n"
       "(expected by {})\n",
       job.name.empty() ? "case" : job.name, job.source.ranks, job.target.ranks, human_bytes(needed),
-      measure ? "moved twice" : "none of it moved", transport,
+      measure ? "moved twice" : "none of it moved", transport, measure ? "measured ones, " : "",
       measured ? *measured : "built-in costs, which know no network: measured ones come from `perf --calibrate`");
 }
 

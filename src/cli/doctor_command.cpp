@@ -110,8 +110,8 @@ std::function<int()> declare_doctor(CLI::App& app) {
   app.add_option("--transport", words->options.transport, "names of transports (default: SHARDWIRE_TRANSPORT or auto)")
       ->type_name(some_of(transport_names()));
   app.add_flag("--measure", words->options.measure,
-               "with a CASE: move its state, show for each target rank the measured time and speed beside the expected "
-               "ones, and flag a rank that takes more than four times as long as expected");
+               "with a CASE: move its state, show for each pair of ranks and each target rank the measured time and "
+               "speed beside the expected ones, and flag a rank that takes more than four times as long as expected");
   app.add_flag("--json", words->options.json,
                "a line of JSON for each transport, collective, GPU and flag, or for each path, and with --measure for "
                "each port and target rank");

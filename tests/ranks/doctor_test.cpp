@@ -2,6 +2,7 @@
 // The paths of a case's bytes, as `shardwire doctor` reports them for real ranks.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -63,6 +64,7 @@ void check(const std::vector<Json>& found) {
       BOOST_TEST(row["fallback_reason"] == (transport() == "tcp" ? "left_out" : "none"));
     }
     BOOST_TEST(row["predicted_seconds"].get<double>() > 0);
+    BOOST_TEST(!row.contains("measured_seconds"));  // nothing has moved
     BOOST_TEST(row["carrier"] != "");
   }
   BOOST_TEST((bytes == planned()));
@@ -119,9 +121,18 @@ BOOST_AUTO_TEST_CASE(measured_is_shown_beside_expected_and_flagged_if_it_is_far_
     BOOST_TEST(result.exit_code == 0, result.err);
     std::set<std::string> subjects;
     std::vector<int> targets;
+    std::map<int, double> longest;  // of the sources of each target rank
     for (const Json& row : rows(result.out)) {
+      if (row.contains("predicted_seconds")) {
+        const double seconds = row.at("measured_seconds").get<double>();
+        BOOST_TEST(seconds > 0);
+        double& known = longest[row["target"].get<int>()];
+        known = std::max(known, seconds);
+      }
       if (!row.contains("expected_seconds")) continue;
       targets.push_back(row["target"].get<int>());
+      BOOST_TEST(longest[targets.back()] > 0);
+      BOOST_TEST(longest[targets.back()] <= row["seconds"].get<double>());
       BOOST_TEST(row["bytes"].get<double>() == bytes);
       BOOST_TEST(row["seconds"].get<double>() > 0);
       for (const char* const which : {"", "expected_"}) {
@@ -133,6 +144,7 @@ BOOST_AUTO_TEST_CASE(measured_is_shown_beside_expected_and_flagged_if_it_is_far_
       BOOST_TEST(row["flag"] == "slow path");
       BOOST_TEST(row["seconds"].get<double>() > 4 * row["expected_seconds"].get<double>());
       BOOST_TEST(row["says"].get<std::string>().find("were expected") != std::string::npos, row.dump());
+      BOOST_TEST(row["says"].get<std::string>().find("; longest: source rank ") != std::string::npos, row.dump());
       subjects.insert(row["subject"].get<std::string>());
     }
     BOOST_TEST((targets == std::vector<int>{0, 1, 2}));
@@ -141,6 +153,11 @@ BOOST_AUTO_TEST_CASE(measured_is_shown_beside_expected_and_flagged_if_it_is_far_
     const CommandResult text = run_command({"doctor", "-", "--measure", "--transport", transport()}, big.dump(),
                                            {{"SHARDWIRE_CALIBRATION", file.path()}});
     BOOST_TEST(text.out.find(", moved twice;") != std::string::npos, text.out);
+    BOOST_TEST(text.out.find(" to themselves, measured ones, carrier\n") != std::string::npos, text.out);
+    const std::size_t pair = text.out.find("\n   0 <- 1  ");
+    BOOST_REQUIRE_MESSAGE(pair != std::string::npos, text.out);
+    const std::size_t expected = text.out.find("B/s", pair);
+    BOOST_TEST(text.out.find("B/s", expected + 1) < text.out.find('\n', pair + 1), text.out);
     const std::size_t title =
         text.out.find("\ntarget       bytes              measured              expected\n     0     32.0 MB ");
     BOOST_TEST(title != std::string::npos, text.out);
