@@ -69,8 +69,8 @@ struct PeerReport {
   FallbackReason fallback_reason{};
   std::string fallback_detail{};  ///< for people: all reasons; empty if there is none
   double predicted_seconds = 0;   ///< of these bytes by the cost model, if they had the machine to themselves
-  /// From the first request for these bytes until the last of them was in place, summed over the plans of the restore. Sources
-  /// deliver at the same time, so the rows may sum to more than the stage `move`.
+  /// From the first request for these bytes until the last of them was in place. Plans and attempts that follow one another add
+  /// their times, as they add their bytes. Sources deliver at the same time, so the rows may sum to more than the stage `move`.
   double measured_seconds = 0;
 };
 

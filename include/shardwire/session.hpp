@@ -166,8 +166,8 @@ class Restore {
   /// compares replicas, begins anew.
   /// Between its end and this call, the restore holds no lease and no connection; it keeps the owner of the destination.
   /// The caller leaves the destination and the events of its views alone in that time; writing to it makes the result
-  /// undefined. on_progress() stays; on_done() has to be called again. The report counts the bytes of all attempts, and
-  /// the time of the last.
+  /// undefined. on_progress() stays; on_done() has to be called again. The report counts the bytes of all attempts,
+  /// with the seconds of methods and peers for them, and the stages of the last.
   /// Errors: throws Error{invalid_argument} if the restore runs or has completed, if the session is closed, or if a
   ///         publication of this process shares memory with the destination. wait() throws, besides its other errors:
   ///         layout_mismatch   a member publishes a missing rank at the step, but with other tensors or layouts

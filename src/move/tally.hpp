@@ -41,7 +41,7 @@ class Tally {
   [[nodiscard]] double method_seconds(Method method) const { return at_work_[index(method)].seconds; }
   [[nodiscard]] ByteCount peer_bytes(std::uint32_t peer, Method method) const;
   [[nodiscard]] ByteCount peer_bytes(std::uint32_t peer) const;
-  /// From the begin of the first operation for bytes of this peer to the end of the last one that brought some. 0: none has.
+  /// From the start of the first operation for bytes of this peer to the end of the last one that brought some. 0: none has.
   [[nodiscard]] double peer_seconds(std::uint32_t peer, Method method) const;
   /// Bytes that a peer still has to deliver.
   [[nodiscard]] ByteCount owed_bytes(std::uint32_t peer) const;

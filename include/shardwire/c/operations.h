@@ -15,8 +15,9 @@ SHARDWIRE_C_BEGIN
 //                    and event loops. The operation owns it; do not read or close it.
 // on_done            calls `callback` once when wait would not block any more: on a thread of the library, or on this
 //                    one if that is so already. Replaces an earlier callback. It must not block.
-// on_progress        calls `callback` on a thread of the library, at most once per `interval_ns` and once at the end.
-//                    An interval of 0 reports every change, at most once per millisecond. It must not block.
+// on_progress        calls `callback` on a thread of the library, at most once per `interval_ns` and once at the end,
+//                    but not if a restore ends with its session. An interval of 0 reports every change, at most once per
+//                    millisecond. It must not block.
 // Threads: call wait, wait_for and what is valid afterwards from one thread; all other functions may run concurrently.
 
 typedef void (*shardwire_done_callback)(void* context);

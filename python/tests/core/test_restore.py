@@ -363,7 +363,7 @@ def test_cancel_and_destruction_end_a_restore(job):
     restore.cancel()
     with pytest.raises(sw.Cancelled):
         restore.wait()
-    assert restore.progress().stage == "failed"
+    assert restore.progress.stage == "failed"
     del restore
     abandoned = session.restore(wanted, timeout=60)
     del abandoned
