@@ -90,6 +90,8 @@ class Movement final : private move::Requests, private move::Events, private Sou
   [[nodiscard]] std::vector<PieceBox> owed_by(const Source& source) const;
   /// All bytes are in place or undelivered().
   [[nodiscard]] bool accounts_for_all() const;
+  /// The listener was told so.
+  [[nodiscard]] bool moved() const { return moved_; }
   /// Compares the digests of received parts with the sources', and blocks of memory that was loaded with what was published.
   /// `done` runs if they are equal; also if not, where another run may move the parts again: undelivered() has them then.
   void compare_digests(std::function<void()> done);

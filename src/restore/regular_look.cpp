@@ -14,13 +14,12 @@ RegularLook::RegularLook(Clock& clock, Duration notice, Look look)
       look_(std::move(look)),
       interval_(std::clamp<Duration>(notice / 20, 10ms, 250ms)),
       overslept_(3 * std::clamp<Duration>(notice / 10, 10ms, 250ms)),
+      looked_(clock.now()),
       timer_(clock) {
 }
 
-Clock::Time RegularLook::start() {
-  looked_ = clock_.now();
+void RegularLook::start() {
   timer_.start(interval_, [this] { look(); });
-  return looked_;
 }
 
 void RegularLook::stop() {
@@ -33,7 +32,7 @@ void RegularLook::look() {
   const bool overslept = now - looked_ > overslept_;
   looked_ = now;
   look_(now, overslept);
-  if (!stopped_) timer_.start(interval_, [this] { look(); });
+  if (!stopped_) start();
 }
 
 }  // namespace shardwire::restore

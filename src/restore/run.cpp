@@ -112,9 +112,10 @@ Run::Run(Services& services, Listener& listener, Owner& owner, Target& target, D
       earlier_(std::move(earlier)),
       sources_(services, *this, paths(), source_options(target),
                bindings_for(*planning_, target, earlier_.restore.get(), failures)),
-      silence_(services.clock(), *this, sources_.all(), target.options.notice),
-      slow_sources_(services.clock(), *this, sources_.all().size(), target.options.notice),
-      standstill_(services.clock(), *this, sources_.all().size(), target.options.notice),
+      look_(services.clock(), target.options.notice,
+            [this](Clock::Time now, bool overslept) { callbacks_.run([&] { look(now, overslept); }); }),
+      silence_(sources_.all(), target.options.notice, look_.interval()),
+      slow_sources_(target.options.notice),
       lost_(std::move(earlier_.lost)),
       slow_(failures.standing()) {
   if (planning_->others.ranks().empty()) return;
@@ -130,7 +131,10 @@ void Run::start() {
         leasing_of(*earlier_.restore, sources_.bindings(), target_.options.verify, target_.method, target_.catalog());
   }
   if (replicas_) replicas_->start();
-  if (target_.outlives_sources && !stopped_) silence_.start();
+  if (target_.outlives_sources && !stopped_) {
+    silence_.begin(services_.clock().now());
+    look_.start();
+  }
   if (!stopped_) sources_.start(leasing);
 }
 
@@ -179,9 +183,10 @@ void Run::move() {
   movement_ = std::make_unique<Movement>(services_, listener, owner_, target_, *planning_, sources_.all(),
                                          *chosen_.transfers, rounds_, take_staging());
   movement_->start(chosen_.transfers);
-  if (target_.outlives_sources && !stopped_) standstill_.start();
-  // Otherwise a tensor has one holder, from its first byte to the last.
-  if (target_.outlives_sources && target_.options.replicas == Replicas::spread && !stopped_) slow_sources_.start();
+  if (!target_.outlives_sources || stopped_) return;
+  standstill_.begin(sources_.all().size(), services_.clock().now());
+  slow_sources_.begin(samples(), services_.clock().now());
+  look_.start();
 }
 
 // Compares digests only now: a digest taken after the last read detects a source that changes its memory after a part
@@ -259,14 +264,14 @@ bool Run::may_be_reached(const Source& source) {
 
 // A silent source is given up for another one that holds the same; it may be silent too. Nobody knows whether the only holder
 // of something is dead: the restore waits for it until its deadline.
-void Run::on_silent(std::span<Source* const> sources, std::span<Source* const> doubtful) {
+void Run::on_silent(const Silence::Found& found) {
   find_copies();
   const auto note = [this](const Source* source) {
     if (!is_in(silent_, source->holder())) silent_.push_back(source->holder());
   };
-  std::ranges::for_each(doubtful, note);
+  std::ranges::for_each(found.doubtful, note);
   std::vector<Source*> replaceable;
-  for (Source* const source : sources) {
+  for (Source* const source : found.silent) {
     note(source);
     std::vector<Rank> without = lost_;
     without.push_back(source->holder());
@@ -281,26 +286,6 @@ void Run::on_silent(std::span<Source* const> sources, std::span<Source* const> d
                        fmt::format("source rank {}: nothing was heard for {:.1f} s", to_int(source->rank()), seconds),
                        std::vector<Rank>{source->rank()}));
   }
-}
-
-Silence::Due Run::due_from(const Source& source) const {
-  using State = Source::State;
-  if (source.binding().is_own()) return {.nothing_more = true};
-  switch (source.state()) {
-    case State::resolving:
-    case State::leasing:
-    case State::connecting:
-    case State::proving:
-    case State::confirming: return {.anything = true};
-    case State::bound: return {.anything = source.requests().unanswered() > 0};
-    case State::moving: break;
-    case State::released:
-    case State::lost:
-    case State::withdrawn: return {.nothing_more = true};
-  }
-  const auto peer = static_cast<std::uint32_t>(source.index());
-  return {.anything = movement_ && (movement_->tally().owed_bytes(peer) > 0 || source.requests().unanswered() > 0),
-          .arrived_bytes = movement_ ? movement_->tally().peer_bytes(peer) : 0};
 }
 
 void Run::find_copies() {
@@ -360,77 +345,99 @@ std::vector<PieceBox> Run::scheduled_of(std::optional<Rank> holder) const {
   return boxes;
 }
 
-// --- slow sources ---
+// --- looks at the sources ---
 
-SlowSources::Delivery Run::delivery_of(std::size_t source) const {
-  const Source& of = *sources_.all()[source];
-  if (of.binding().is_own()) return {};
-  const auto peer = static_cast<std::uint32_t>(source);
-  const bool moves = of.state() == Source::State::moving;
-  return {movement_->tally().peer_bytes(peer), moves ? movement_->tally().owed_bytes(peer) : 0};
+Sample Run::sample_of(const Source& source) const {
+  using State = Source::State;
+  if (source.binding().is_own()) return {.nothing_more = true};
+  const auto peer = static_cast<std::uint32_t>(source.index());
+  const ByteCount arrived = movement_ ? movement_->tally().peer_bytes(peer) : 0;
+  switch (source.state()) {
+    case State::resolving:
+    case State::leasing:
+    case State::connecting:
+    case State::proving:
+    case State::confirming: return {.due = true};
+    case State::bound: return {.due = source.requests().unanswered() > 0};
+    case State::moving: break;
+    case State::released:
+    case State::lost:
+    case State::withdrawn: return {.arrived_bytes = arrived, .nothing_more = true};
+  }
+  const ByteCount owed = movement_->tally().owed_bytes(peer);
+  return {.arrived_bytes = arrived,
+          .owed_bytes = owed,
+          .due = owed > 0 || source.requests().unanswered() > 0,
+          .under_way = movement_->asks(source) && answers(source),  // else on_silent() decides
+          .patience = failures_.patience(source.holder(), 2 * target_.options.notice)};
 }
 
-// Holders that owe nothing move what waits for a slow one. It keeps what is under way, and is not chosen again.
-void Run::on_slow(std::span<const std::size_t> sources) {
-  callbacks_.run([&] {
-    find_copies();
-    std::vector<Rank> busy = lost_;
-    busy.insert(busy.end(), silent_.begin(), silent_.end());
-    busy.insert(busy.end(), slow_.begin(), slow_.end());
-    for (const auto& source : sources_.all()) {
-      if (delivery_of(source->index()).owed_bytes > 0) busy.push_back(source->holder());
-    }
-    for (const std::size_t index : sources) {
-      const Source& source = *sources_.all()[index];
-      if (is_in(silent_, source.holder()) || is_in(slow_, source.holder())) continue;
-      if (!without_holder(planning_->plan, movement_->owed_by(source), busy).empty()) continue;
-      const ByteCount bytes = movement_->take_waiting(source);
-      if (bytes == 0) continue;
-      slow_.push_back(source.holder());
-      services_.log(LogLevel::info,
-                    fmt::format("source rank {} is slow: {} bytes that wait for it come from other holders",
-                                to_int(source.rank()), bytes));
-    }
-    movement_->advance();
-  });
+std::vector<Sample> Run::samples() const {
+  std::vector<Sample> samples;
+  for (const auto& source : sources_.all()) samples.push_back(sample_of(*source));
+  return samples;
 }
 
-// --- connections that carry nothing ---
-
-Standstill::Delivery Run::asked_of(std::size_t source) const {
-  Source& of = *sources_.all()[source];
-  if (of.binding().is_own() || of.state() != Source::State::moving) return {};
-  const auto peer = static_cast<std::uint32_t>(source);
-  return {.arrived_bytes = movement_->tally().peer_bytes(peer),
-          .under_way = movement_->asks(of) && answers(of),  // else on_silent() decides
-          .patience = failures_.patience(of.holder(), 2 * target_.options.notice)};
+// Samples are taken anew for each rule, since what the one before has found may end the movement of a source.
+void Run::look(Clock::Time now, bool overslept) {
+  const bool moves = movement_ != nullptr;  // since an earlier look
+  const Silence::Found found = silence_.look(samples(), now, overslept);
+  if (!found.silent.empty()) on_silent(found);
+  if (!moves || movement_->moved()) return;
+  for (const auto& source : sources_.all()) {
+    if (stopped_) return;
+    const auto lasted = standstill_.look(source->index(), sample_of(*source), now, overslept);
+    if (lasted) on_standstill(*source, *lasted);
+  }
+  // Otherwise a tensor has one holder, from its first byte to the last.
+  if (stopped_ || target_.options.replicas != Replicas::spread) return;
+  const std::vector<Sample> last = samples();
+  if (const auto slow = slow_sources_.look(last, now, overslept); !slow.empty()) on_slow(slow, last);
 }
 
-bool Run::answers(Source& source) const {
+bool Run::answers(const Source& source) const {
   const auto heard = source.heard(target_.options.notice / 2);
   return heard && services_.clock().now() - *heard < target_.options.notice;
 }
 
 // Other holders that answer are chosen before this one from now on.
-void Run::on_standstill(std::size_t source, Duration lasted) {
-  Source& of = *sources_.all()[source];
-  callbacks_.run([&] {
-    failures_.stood_still(of.holder());
-    if (!is_in(slow_, of.holder())) slow_.push_back(of.holder());
-    on_path_lost(of, PathLoss::ended,
-                 fmt::format("nothing has come over the connection for {:.1f} s, though the source answers",
-                             seconds_of(lasted)));
-    movement_->advance();
-  });
+void Run::on_standstill(Source& source, Duration lasted) {
+  failures_.stood_still(source.holder());
+  if (!is_in(slow_, source.holder())) slow_.push_back(source.holder());
+  on_path_lost(
+      source, PathLoss::ended,
+      fmt::format("nothing has come over the connection for {:.1f} s, though the source answers", seconds_of(lasted)));
+  movement_->advance();
+}
+
+// Holders that owe nothing move what waits for a slow one. It keeps what is under way, and is not chosen again.
+void Run::on_slow(std::span<const std::size_t> slow, std::span<const Sample> samples) {
+  find_copies();
+  std::vector<Rank> busy = lost_;
+  busy.insert(busy.end(), silent_.begin(), silent_.end());
+  busy.insert(busy.end(), slow_.begin(), slow_.end());
+  for (const auto& source : sources_.all()) {
+    if (samples[source->index()].owed_bytes > 0) busy.push_back(source->holder());
+  }
+  for (const std::size_t index : slow) {
+    const Source& source = *sources_.all()[index];
+    if (is_in(silent_, source.holder()) || is_in(slow_, source.holder())) continue;
+    if (!without_holder(planning_->plan, movement_->owed_by(source), busy).empty()) continue;
+    const ByteCount bytes = movement_->take_waiting(source);
+    if (bytes == 0) continue;
+    slow_.push_back(source.holder());
+    services_.log(LogLevel::info,
+                  fmt::format("source rank {} is slow: {} bytes that wait for it come from other holders",
+                              to_int(source.rank()), bytes));
+  }
+  movement_->advance();
 }
 
 // --- the end ---
 
 void Run::stop() {
   stopped_ = true;
-  silence_.stop();
-  slow_sources_.stop();
-  standstill_.stop();
+  look_.stop();
   sources_.stop();
   if (replicas_) replicas_->stop();
   if (movement_) movement_->stop();

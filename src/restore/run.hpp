@@ -16,6 +16,7 @@
 #include "restore/movement.hpp"
 #include "restore/owner.hpp"
 #include "restore/path_failures.hpp"
+#include "restore/regular_look.hpp"
 #include "restore/replica_checks.hpp"
 #include "restore/rounds_share.hpp"
 #include "restore/silence.hpp"
@@ -32,11 +33,7 @@ namespace shardwire::restore {
 ///
 /// Failures go to the owner.
 /// Threads: loop thread only.
-class Run final : private Sources::Listener,
-                  private Movement::Listener,
-                  private Silence::Listener,
-                  private SlowSources::Listener,
-                  private Standstill::Listener {
+class Run final : private Sources::Listener, private Movement::Listener {
  public:
   class Listener {
    public:
@@ -119,13 +116,13 @@ class Run final : private Sources::Listener,
   void on_moved() override;
   void on_undelivered() override { (void)can_continue(); }
   void on_path_lost(Source& source, PathLoss loss, const std::string& why) override;
-  [[nodiscard]] Silence::Due due_from(const Source& source) const override;
-  void on_silent(std::span<Source* const> sources, std::span<Source* const> doubtful) override;
-  [[nodiscard]] SlowSources::Delivery delivery_of(std::size_t source) const override;
-  void on_slow(std::span<const std::size_t> sources) override;
-  [[nodiscard]] Standstill::Delivery asked_of(std::size_t source) const override;
-  void on_standstill(std::size_t source, Duration lasted) override;
-  [[nodiscard]] bool answers(Source& source) const;
+  [[nodiscard]] Sample sample_of(const Source& source) const;
+  [[nodiscard]] std::vector<Sample> samples() const;
+  void look(Clock::Time now, bool overslept);
+  void on_silent(const Silence::Found& found);
+  void on_standstill(Source& source, Duration lasted);
+  void on_slow(std::span<const std::size_t> slow, std::span<const Sample> samples);
+  [[nodiscard]] bool answers(const Source& source) const;
   /// All its connections have failed before it was bound, though it is alive, and not too often yet.
   bool may_be_reached(const Source& source);
   bool can_continue();
@@ -154,9 +151,10 @@ class Run final : private Sources::Listener,
   ChosenTransfers chosen_;
   std::unique_ptr<ReplicaChecks> replicas_;  // null: nothing to compare
   std::unique_ptr<Movement> movement_;       // ends before the objects that it uses
+  RegularLook look_;
   Silence silence_;
-  SlowSources slow_sources_;
-  Standstill standstill_;
+  Standstill standstill_;     // while it moves
+  SlowSources slow_sources_;  // likewise
   std::vector<Rank> lost_;
   std::vector<Rank> silent_;    // given up or not; may be heard again
   std::vector<Rank> slow_;      // or at a standstill, or connected again

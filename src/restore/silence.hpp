@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,45 +17,34 @@ namespace shardwire::restore {
 /// Threads: loop thread only.
 class Silence {
  public:
-  /// Bytes and answers that one source owes.
-  struct Due {
-    bool anything = false;
-    bool nothing_more = false;    ///< nor will anything be, as far as is known: it is not asked for signs of life
-    ByteCount arrived_bytes = 0;  ///< of this source, so far
-  };
-  class Listener {
-   public:
-    [[nodiscard]] virtual Due due_from(const Source& source) const = 0;
-    /// All sources that are silent now. `doubtful`: others that have not answered either since the first of `sources` was
-    /// silent for half of `notice`, whether or not they owe something. Called again and again while it lasts. The call may
-    /// release them, and stop this object.
-    virtual void on_silent(std::span<Source* const> sources, std::span<Source* const> doubtful) = 0;
-
-   protected:
-    ~Listener() = default;
+  struct Found {
+    std::vector<Source*> silent;  ///< all that are
+    /// Others that have not answered either since the first of `silent` was silent for half of `notice`, whether or not they
+    /// owe something.
+    std::vector<Source*> doubtful;
   };
 
-  /// `notice`: silence that is reported. A source that is silent for half of it is asked for a sign of life.
-  /// Ownership: borrows clock, listener and sources.
-  Silence(Clock& clock, Listener& listener, std::span<const std::unique_ptr<Source>> sources, Duration notice);
+  /// `notice`: silence that is found. A source that is silent for half of it is asked for a sign of life. `interval`: from one
+  /// look to the next. Ownership: borrows sources.
+  Silence(std::span<const std::unique_ptr<Source>> sources, Duration notice, Duration interval)
+      : sources_(sources), notice_(notice), interval_(interval) {}
 
-  void start();
-  void stop() { look_.stop(); }
+  void begin(Clock::Time now) { heard_.assign(sources_.size(), {now, 0}); }
+  /// `samples`: by source.
+  [[nodiscard]] Found look(std::span<const Sample> samples, Clock::Time now, bool overslept);
 
  private:
   struct Heard {
     Clock::Time since;  // no silence is counted from before
     ByteCount arrived_bytes = 0;
   };
-  void look(Clock::Time now, bool overslept);
-  [[nodiscard]] Duration silence_of(Source& source, Clock::Time now);
+  [[nodiscard]] Duration silence_of(const Source& source, const Sample& sample, Clock::Time now);
 
-  Listener& listener_;
   std::span<const std::unique_ptr<Source>> sources_;
   Duration notice_;
+  Duration interval_;
   std::vector<Heard> heard_;  // by source
   bool in_doubt_ = false;     // a source that owes something was silent for half of `notice` at the last look
-  RegularLook look_;
 };
 
 }  // namespace shardwire::restore

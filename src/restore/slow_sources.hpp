@@ -17,40 +17,24 @@ namespace shardwire::restore {
 /// Threads: loop thread only.
 class SlowSources {
  public:
-  /// Of one source, so far.
-  struct Delivery {
-    ByteCount arrived_bytes = 0;  ///< never less than before, also of a source that is done or lost
-    ByteCount owed_bytes = 0;
-  };
-  class Listener {
-   public:
-    [[nodiscard]] virtual Delivery delivery_of(std::size_t source) const = 0;
-    /// Called at the end of each period of `notice` with a slow source. The call may stop this object.
-    virtual void on_slow(std::span<const std::size_t> sources) = 0;
+  using Samples = std::span<const Sample>;  ///< by source
 
-   protected:
-    ~Listener() = default;
-  };
+  explicit SlowSources(Duration notice) : notice_(notice) {}
 
-  /// `sources`: how many there are. Ownership: borrows clock and listener.
-  SlowSources(Clock& clock, Listener& listener, std::size_t sources, Duration notice);
-
-  void start();
-  void stop() { look_.stop(); }
+  /// Begins a period.
+  void begin(Samples samples, Clock::Time now);
+  /// The slow ones, at the end of each period of `notice`; else none.
+  [[nodiscard]] std::vector<std::size_t> look(Samples samples, Clock::Time now, bool overslept);
 
  private:
-  void begin_period(Clock::Time now);
-  void look(Clock::Time now, bool overslept);
-  [[nodiscard]] double pace_of(std::size_t source, double seconds) const;
-  void note_paces(double seconds, bool of_done);
-  [[nodiscard]] std::vector<std::size_t> slow_in(double seconds) const;
+  [[nodiscard]] double pace_of(Samples samples, std::size_t source, double seconds) const;
+  void note_paces(Samples samples, double seconds, bool of_done);
+  [[nodiscard]] std::vector<std::size_t> slow_in(Samples samples, double seconds) const;
 
-  Listener& listener_;
   Duration notice_;
-  std::vector<Delivery> begin_;  // of the period, by source
-  Clock::Time began_{};          // the period
-  double best_pace_ = 0;         // bytes per second
-  RegularLook look_;
+  std::vector<Sample> begin_;  // of the period, by source
+  Clock::Time began_{};        // the period
+  double best_pace_ = 0;       // bytes per second
 };
 
 }  // namespace shardwire::restore

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "restore/regular_look.hpp"
@@ -16,38 +17,18 @@ namespace shardwire::restore {
 /// Threads: loop thread only.
 class Standstill {
  public:
-  /// Of one source, so far.
-  struct Delivery {
-    ByteCount arrived_bytes = 0;
-    bool under_way = false;  ///< the source answers, bytes were asked for over a connection, and have not arrived
-    Duration patience{};     ///< how long that is normal
-  };
-  class Listener {
-   public:
-    [[nodiscard]] virtual Delivery asked_of(std::size_t source) const = 0;
-    /// Nothing has arrived for this long. Called again if that lasts as long once more. The call may stop this object.
-    virtual void on_standstill(std::size_t source, Duration lasted) = 0;
-
-   protected:
-    ~Listener() = default;
-  };
-
-  /// `sources`: how many there are. `notice`: as RestoreOptions::notice. Ownership: borrows clock and listener.
-  Standstill(Clock& clock, Listener& listener, std::size_t sources, Duration notice);
-
-  void start();
-  void stop() { look_.stop(); }
+  /// `sources`: how many there are.
+  void begin(std::size_t sources, Clock::Time now) { last_.assign(sources, {now, 0}); }
+  /// Call it for each source, at each look. For how long nothing has arrived of it, once that is longer than it has patience, and
+  /// again if it lasts as long once more; else none.
+  [[nodiscard]] std::optional<Duration> look(std::size_t source, const Sample& sample, Clock::Time now, bool overslept);
 
  private:
   struct Last {
     Clock::Time moved{};  // or nothing was under way
     ByteCount arrived_bytes = 0;
   };
-  void look(Clock::Time now, bool overslept);
-
-  Listener& listener_;
   std::vector<Last> last_;  // by source
-  RegularLook look_;
 };
 
 }  // namespace shardwire::restore

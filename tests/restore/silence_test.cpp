@@ -4,7 +4,6 @@
 
 #include <boost/test/unit_test.hpp>
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -23,19 +22,24 @@ namespace {
 
 constexpr Duration notice = 5s;
 
-struct Bench final : Silence::Listener {
+struct Bench {
   Bench() {
     made.start();
     sources.push_back(std::move(made.source));
-    watch = std::make_unique<Silence>(made.clock, *this, sources, notice);
+    rule = std::make_unique<Silence>(sources, notice, look.interval());
   }
 
-  [[nodiscard]] Silence::Due due_from(const restore::Source&) const override { return due; }
-  void on_silent(std::span<restore::Source* const> silent, std::span<restore::Source* const> doubtful) override {
-    BOOST_TEST(silent.size() == 1U);
-    BOOST_TEST(doubtful.empty());
-    BOOST_TEST(silent[0]->index() == 0U);
-    reported.push_back(made.clock.now());
+  void start() {
+    rule->begin(made.clock.now());
+    look.start();
+  }
+  void look_at(Clock::Time now, bool overslept) {
+    const Silence::Found found = rule->look(std::span(&sample, 1), now, overslept);
+    if (found.silent.empty()) return;
+    BOOST_TEST(found.doubtful.empty());
+    BOOST_TEST(found.silent.size() == 1U);
+    BOOST_TEST(found.silent[0]->index() == 0U);
+    reported.push_back(now);
     if (then) then();
   }
 
@@ -49,10 +53,11 @@ struct Bench final : Silence::Listener {
 
   MadeSource made;
   std::vector<std::unique_ptr<restore::Source>> sources;
-  Silence::Due due{.anything = true};
+  restore::Sample sample{.due = true};
   std::vector<Clock::Time> reported;
   std::function<void()> then;
-  std::unique_ptr<Silence> watch;
+  std::unique_ptr<Silence> rule;
+  restore::RegularLook look{made.clock, notice, [this](Clock::Time now, bool overslept) { look_at(now, overslept); }};
 };
 
 }  // namespace
@@ -61,7 +66,7 @@ BOOST_AUTO_TEST_CASE(silence_is_reported_after_notice_and_not_before) {
   Bench bench;
   bench.made.link->last_heard = bench.made.clock.now() - 1h;  // nothing was due then
   const auto began = bench.made.clock.now();
-  bench.watch->start();
+  bench.start();
   bench.made.clock.advance(notice - 1ms);
   BOOST_TEST(bench.reported.empty());
   bench.made.clock.advance(notice / 10);
@@ -72,12 +77,12 @@ BOOST_AUTO_TEST_CASE(silence_is_reported_after_notice_and_not_before) {
 
 BOOST_AUTO_TEST_CASE(answers_and_bytes_are_signs_of_life) {
   Bench bench;
-  bench.watch->start();
+  bench.start();
   bench.advance(10 * notice, notice - notice / 4);
   BOOST_TEST(bench.reported.empty());
 
   for (int i = 0; i < 20; ++i) {
-    bench.due.arrived_bytes += 1;
+    bench.sample.arrived_bytes += 1;
     bench.made.clock.advance(notice - notice / 4);
   }
   BOOST_TEST(bench.reported.empty());
@@ -88,11 +93,11 @@ BOOST_AUTO_TEST_CASE(answers_and_bytes_are_signs_of_life) {
 BOOST_AUTO_TEST_CASE(a_source_that_owes_nothing_may_be_silent) {
   Bench bench;
   bench.made.link->last_heard = bench.made.clock.now();
-  bench.due.anything = false;
-  bench.watch->start();
+  bench.sample.due = false;
+  bench.start();
   bench.made.clock.advance(10 * notice);
   BOOST_TEST(bench.reported.empty());
-  bench.due.anything = true;
+  bench.sample.due = true;
   bench.made.clock.advance(notice - notice / 4);
   BOOST_TEST(bench.reported.empty());
   bench.made.clock.advance(notice / 2);
@@ -103,7 +108,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_owes_nothing_may_be_silent) {
 BOOST_AUTO_TEST_CASE(a_reader_that_did_not_run_reports_nothing_before_notice_has_passed_again) {
   Bench bench;
   bench.made.link->last_heard = bench.made.clock.now();
-  bench.watch->start();
+  bench.start();
   bench.made.clock.jump(1h);
   bench.made.clock.advance(notice - notice / 4);
   BOOST_TEST(bench.reported.empty());
@@ -111,11 +116,21 @@ BOOST_AUTO_TEST_CASE(a_reader_that_did_not_run_reports_nothing_before_notice_has
   BOOST_TEST(!bench.reported.empty());
 }
 
+BOOST_AUTO_TEST_CASE(a_look_that_is_put_off_does_not_hide_that_the_reader_did_not_run) {
+  Bench bench;
+  bench.made.link->last_heard = bench.made.clock.now();
+  bench.start();
+  bench.made.clock.jump(1h);
+  bench.look.start();  // as when bytes begin to move
+  bench.made.clock.advance(notice - notice / 4);
+  BOOST_TEST(bench.reported.empty());
+}
+
 BOOST_AUTO_TEST_CASE(nothing_is_reported_after_the_end) {
   Bench bench;
   bench.made.link->last_heard = bench.made.clock.now();
-  bench.then = [&] { bench.watch->stop(); };
-  bench.watch->start();
+  bench.then = [&] { bench.look.stop(); };
+  bench.start();
   bench.made.clock.advance(10 * notice);
   BOOST_TEST(bench.reported.size() == 1U);
 }
@@ -123,26 +138,30 @@ BOOST_AUTO_TEST_CASE(nothing_is_reported_after_the_end) {
 namespace {
 
 // Source 0 owes something, source 1 could take its place.
-struct TwoSources final : Silence::Listener {
+struct TwoSources {
   TwoSources() {
     debtor.start();
     other.start(restore::Source::Leasing::first, 1);
     sources.push_back(std::move(debtor.source));
     sources.push_back(std::move(other.source));
-    watch = std::make_unique<Silence>(debtor.clock, *this, sources, notice);
+    rule = std::make_unique<Silence>(sources, notice, look.interval());
     debtor.link->last_heard = other.link->last_heard = debtor.clock.now();
   }
 
-  [[nodiscard]] Silence::Due due_from(const restore::Source& source) const override {
-    return {.anything = source.index() == 0, .nothing_more = source.index() == 1 && other_is_over};
+  void start() {
+    rule->begin(debtor.clock.now());
+    look.start();
   }
-  void on_silent(std::span<restore::Source* const> silent, std::span<restore::Source* const> doubtful) override {
+  void look_at(Clock::Time now, bool overslept) {
+    const std::vector<restore::Sample> samples{{.due = true}, {.nothing_more = other_is_over}};
+    const Silence::Found found = rule->look(samples, now, overslept);
+    if (found.silent.empty()) return;
     reported = true;
-    BOOST_TEST(silent.size() == 1U);
-    BOOST_TEST(silent[0]->index() == 0U);
-    doubted = !doubtful.empty();
-    if (doubted) BOOST_TEST(doubtful[0]->index() == 1U);
-    watch->stop();
+    BOOST_TEST(found.silent.size() == 1U);
+    BOOST_TEST(found.silent[0]->index() == 0U);
+    doubted = !found.doubtful.empty();
+    if (doubted) BOOST_TEST(found.doubtful[0]->index() == 1U);
+    look.stop();
   }
 
   MadeSource debtor;
@@ -151,14 +170,15 @@ struct TwoSources final : Silence::Listener {
   bool other_is_over = false;
   bool reported = false;
   bool doubted = false;
-  std::unique_ptr<Silence> watch;
+  std::unique_ptr<Silence> rule;
+  restore::RegularLook look{debtor.clock, notice, [this](Clock::Time now, bool overslept) { look_at(now, overslept); }};
 };
 
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(who_does_not_answer_while_another_is_silent_is_doubted) {
   TwoSources two;
-  two.watch->start();
+  two.start();
   two.debtor.clock.advance(2 * notice);
   BOOST_TEST(two.reported);
   BOOST_TEST(two.doubted);
@@ -166,7 +186,7 @@ BOOST_AUTO_TEST_CASE(who_does_not_answer_while_another_is_silent_is_doubted) {
 
 BOOST_AUTO_TEST_CASE(who_answers_while_another_is_silent_is_not_doubted) {
   TwoSources two;
-  two.watch->start();
+  two.start();
   for (int i = 0; i < 20 && !two.reported; ++i) {
     two.debtor.clock.advance(notice / 10);
     two.other.link->last_heard = two.debtor.clock.now();
@@ -178,7 +198,7 @@ BOOST_AUTO_TEST_CASE(who_answers_while_another_is_silent_is_not_doubted) {
 BOOST_AUTO_TEST_CASE(who_is_read_no_more_is_not_doubted) {
   TwoSources two;
   two.other_is_over = true;
-  two.watch->start();
+  two.start();
   two.debtor.clock.advance(2 * notice);
   BOOST_TEST(two.reported);
   BOOST_TEST(!two.doubted);

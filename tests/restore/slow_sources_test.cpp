@@ -6,8 +6,6 @@
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <cstddef>
-#include <functional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -26,22 +24,21 @@ constexpr Duration notice = 5s;
 constexpr Duration tick = 100ms;
 
 /// Sources that deliver at a pace each, until they owe nothing.
-struct Bench final : SlowSources::Listener {
+struct Bench {
   struct Source {
     double bytes_per_second = 0;
     ByteCount owed = 0;
     ByteCount arrived = 0;
   };
-  explicit Bench(std::vector<Source> given) : sources(std::move(given)), watch(clock, *this, sources.size(), notice) {
-    watch.start();
+  explicit Bench(std::vector<Source> given) : sources(std::move(given)) {
+    rule.begin(samples(), clock.now());
+    look.start();
   }
 
-  [[nodiscard]] SlowSources::Delivery delivery_of(std::size_t source) const override {
-    return {sources[source].arrived, sources[source].owed};
-  }
-  void on_slow(std::span<const std::size_t> slow) override {
-    for (const std::size_t one : slow) reported.push_back(one);
-    if (then) then();
+  [[nodiscard]] std::vector<restore::Sample> samples() const {
+    std::vector<restore::Sample> samples;
+    for (const Source& one : sources) samples.push_back({.arrived_bytes = one.arrived, .owed_bytes = one.owed});
+    return samples;
   }
 
   void advance(Duration by) {
@@ -59,8 +56,11 @@ struct Bench final : SlowSources::Listener {
   MadeClock clock;
   std::vector<Source> sources;
   std::vector<std::size_t> reported;
-  std::function<void()> then;
-  SlowSources watch;
+  SlowSources rule{notice};
+  restore::RegularLook look{clock, notice, [this](Clock::Time now, bool overslept) {
+                              for (const std::size_t one : rule.look(samples(), now, overslept))
+                                reported.push_back(one);
+                            }};
 };
 
 }  // namespace
@@ -124,13 +124,6 @@ BOOST_AUTO_TEST_CASE(a_reader_that_did_not_run_knows_what_has_come_meanwhile) {
   BOOST_TEST(bench.reported.empty());
   bench.advance(notice + tick);
   BOOST_TEST(bench.reported == std::vector<std::size_t>{1}, boost::test_tools::per_element());
-}
-
-BOOST_AUTO_TEST_CASE(a_report_may_stop_it) {
-  Bench bench({{1e6, 20'000'000}, {1e5, 20'000'000}});
-  bench.then = [&bench] { bench.watch.stop(); };
-  bench.advance(20 * notice);
-  BOOST_TEST(bench.reported.size() == 1U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
