@@ -11,13 +11,11 @@
 
 namespace shardwire::restore {
 
-namespace {}  // namespace
-
-FabricAttempt::FabricAttempt(const Setup& setup, std::size_t fabric, Listener& listener)
+FabricAttempt::FabricAttempt(const Setup& setup, std::size_t fabric, Events events)
     : setup_(setup),
       fabric_(fabric),
-      listener_(listener),
-      callbacks_([this](const std::exception_ptr& error) { listener_.on_failed(error); }),
+      events_(std::move(events)),
+      callbacks_(events_.failed),
       proof_timer_(setup.clock) {
 }
 
@@ -34,7 +32,7 @@ void FabricAttempt::end() {
 void FabricAttempt::prepare(Round round) {
   setup_.binding.link->prepare(fabric_,
                                callbacks_.count(setup_.requests.unanswered, [this, round](const Error* why_not) {
-                                 if (why_not != nullptr) return exclude(*why_not);
+                                 if (why_not != nullptr) return events_.excluded(*why_not);
                                  ask(round);
                                }));
 }
@@ -51,7 +49,7 @@ void FabricAttempt::ask(Round round) {
 void FabricAttempt::answered(Round round, std::uint64_t sockets, wire::Message& message) {
   const auto* failure = std::get_if<wire::Failure>(&message);
   if (failure != nullptr && failure->code == ErrorCode::unsupported) {
-    return exclude(Error(failure->code, failure->message));
+    return events_.excluded(Error(failure->code, failure->message));
   }
   // The source may be the first to know that the sockets have ended.
   const bool ended = failure != nullptr && failure->code == ErrorCode::peer_lost && sockets != 0;
@@ -59,7 +57,7 @@ void FabricAttempt::answered(Round round, std::uint64_t sockets, wire::Message& 
     setup_.binding.link->give_up(fabric_, sockets);
     return prepare(Round::last);
   }
-  if (failure != nullptr && setup_.tolerant) return exclude(Error(failure->code, failure->message));
+  if (failure != nullptr && setup_.tolerant) return events_.excluded(Error(failure->code, failure->message));
   bound(round, expect<wire::Bound>(message, setup_.binding.layout_rank));
 }
 
@@ -74,15 +72,15 @@ void FabricAttempt::bound(Round round, wire::Bound& reply) {
   } catch (const Error& error) {
     const bool of_fabric = error.code() == ErrorCode::unsupported || error.code() == ErrorCode::out_of_resources;
     if (!of_fabric && !setup_.tolerant) throw;
-    return exclude(error);
+    return events_.excluded(error);
   }
   if (!bound_.channel) {  // another operation received the sockets, and the connection has ended since
     if (round == Round::first) return prepare(Round::last);
-    return exclude(Error(ErrorCode::peer_lost, "the source closed the connection right after it was made"));
+    return events_.excluded(Error(ErrorCode::peer_lost, "the source closed the connection right after it was made"));
   }
   bound_.path = bound_.channel->endpoint->path({});  // some fabrics learn only now how they read
   const bool reads = bound_.word.region && !bound_.word.is_mapped() && bound_.path.read;
-  if (!reads || bound_.channel->proven) return listener_.on_bound(std::move(bound_));
+  if (!reads || bound_.channel->proven) return events_.bound(std::move(bound_));
   prove(round);
 }
 
@@ -121,7 +119,7 @@ void FabricAttempt::prove(Round round) {
   }
   proof_ = std::make_shared<bool>(true);
   ++setup_.requests.unanswered;
-  listener_.on_proving();
+  events_.proving();
   proof_timer_.start(*proving_since_ + proof_limit_ - now, callbacks_.wrap([this] { proof_late(); }));
   read_word(bound_.word, callbacks_.wrap([this, round, proof = std::weak_ptr<bool>(proof_)](
                                              const transport::Outcome& fault, std::uint64_t /*word*/) {
@@ -136,7 +134,7 @@ void FabricAttempt::proof_late() {
                   fmt::format("it has read nothing within {:.3g} s", seconds_of(proof_limit_)));
   if (proof_limit_ == max_proof && !bound_.channel->proven)
     setup_.binding.link->rule_out(fabric_, *bound_.channel, why);
-  exclude(why);
+  events_.excluded(why);
 }
 
 void FabricAttempt::proof_read(Round round, const transport::Outcome& fault) {
@@ -145,15 +143,11 @@ void FabricAttempt::proof_read(Round round, const transport::Outcome& fault) {
   proof_timer_.stop();
   if (!fault) {
     bound_.channel->proven = true;
-    return listener_.on_bound(std::move(bound_));
+    return events_.bound(std::move(bound_));
   }
   // A read of another operation over the same connection may have caused the failure.
   if (round == Round::first) return prepare(Round::last);
-  exclude(Error(fault->code, fault->message));
-}
-
-void FabricAttempt::exclude(const Error& why) {
-  listener_.on_excluded(fabric_, why);
+  events_.excluded(Error(fault->code, fault->message));
 }
 
 }  // namespace shardwire::restore

@@ -24,18 +24,12 @@ inline constexpr Duration max_proof = std::chrono::seconds(10);
 /// Threads: loop thread only.
 class FabricAttempt {
  public:
-  /// Reports to its source. `proving`: the first read is in flight. One of the last three is the last call.
-  class Listener {
-   public:
-    virtual void on_proving() = 0;
-    virtual void on_bound(BoundFabric bound) = 0;
-    /// The fabric is unusable for this source; others may work.
-    virtual void on_excluded(std::size_t fabric, const Error& why) = 0;
-    /// The source is unusable.
-    virtual void on_failed(const std::exception_ptr& error) = 0;
-
-   protected:
-    ~Listener() = default;
+  /// One of the last three is the last call. None may destroy the attempt.
+  struct Events {
+    std::function<void()> proving;  ///< the first read is in flight
+    std::function<void(BoundFabric bound)> bound;
+    std::function<void(const Error& why)> excluded;  ///< the fabric is unusable for this source; others may work
+    Callbacks::Failed failed;                        ///< the source is unusable
   };
   struct Setup {
     Clock& clock;
@@ -47,8 +41,8 @@ class FabricAttempt {
     RequestCount& requests;  ///< of the source
   };
 
-  /// Ownership: borrows the setup's objects and the listener.
-  FabricAttempt(const Setup& setup, std::size_t fabric, Listener& listener);
+  /// Ownership: borrows the setup's objects.
+  FabricAttempt(const Setup& setup, std::size_t fabric, Events events);
   ~FabricAttempt();
   void start() { prepare(Round::first); }
   /// Takes no further answer and tells its source nothing more. It may be on the call stack.
@@ -65,11 +59,10 @@ class FabricAttempt {
   void prove(Round round);
   void proof_late();
   void proof_read(Round round, const transport::Outcome& fault);
-  void exclude(const Error& why);
 
   Setup setup_;
   std::size_t fabric_;
-  Listener& listener_;
+  Events events_;
   Callbacks callbacks_;
   BoundFabric bound_;
   Timer proof_timer_;

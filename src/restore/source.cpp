@@ -27,7 +27,10 @@ Source::Source(SourceServices& services, Listener& listener, const PathInputs& p
       binding_(std::move(binding)),
       entered_(services.clock().now()),
       requests_(services, binding_, options_.from, [this](const std::exception_ptr& error) { on_failed(error); }),
-      fabrics_(services, *this, paths, options_.fabrics, binding_, requests_),
+      fabrics_(services,
+               {.changed = [this](SourceFabrics::Report report) { on_fabric(report); },
+                .failed = [this](const std::exception_ptr& error) { on_failed(error); }},
+               paths, options_.fabrics, binding_, requests_),
       callbacks_([this](const std::exception_ptr& error) { on_failed(error); }) {
 }
 

@@ -32,7 +32,7 @@ namespace shardwire::restore {
 /// Each change of state is one row of `transitions`. An event without a row for the present state is outdated and
 /// ignored.
 /// Threads: loop thread only.
-class Source final : private SourceFabrics::Listener {
+class Source final {
  public:
   enum class State : std::uint8_t {
     resolving,   ///< no request was sent yet
@@ -165,8 +165,8 @@ class Source final : private SourceFabrics::Listener {
   void request_lease();
   void finish_binding();
   void check_generation();
-  void on_fabric(SourceFabrics::Report report) override;
-  void on_failed(const std::exception_ptr& error) override;
+  void on_fabric(SourceFabrics::Report report);
+  void on_failed(const std::exception_ptr& error);
 
   SourceServices& services_;
   Listener& listener_;

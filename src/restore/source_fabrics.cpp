@@ -8,15 +8,15 @@
 
 namespace shardwire::restore {
 
-SourceFabrics::SourceFabrics(SourceServices& services, Listener& listener, const PathInputs& paths,
-                             const Options& options, Binding& binding, SourceRequests& requests)
+SourceFabrics::SourceFabrics(SourceServices& services, Events events, const PathInputs& paths, const Options& options,
+                             Binding& binding, SourceRequests& requests)
     : services_(services),
-      listener_(listener),
+      events_(std::move(events)),
       paths_(paths),
       options_(options),
       binding_(binding),
       requests_(requests),
-      callbacks_([this](const std::exception_ptr& error) { listener_.on_failed(error); }) {
+      callbacks_(events_.failed) {
 }
 
 void SourceFabrics::restart() {
@@ -48,31 +48,27 @@ bool SourceFabrics::connect_next() {
                                    .patience = candidates_.empty() ? max_proof : options_.patience,
                                    .tolerant = options_.connect == Connect::every,
                                    .requests = requests_.count()};
-  FabricAttempt::Listener& listener = *this;
-  attempts_.push_back(std::make_unique<FabricAttempt>(setup, fabric, listener));
+  attempts_.push_back(std::make_unique<FabricAttempt>(
+      setup, fabric,
+      FabricAttempt::Events{.proving = [this] { events_.changed(Report::proving); },
+                            .bound = callbacks_.wrap([this](BoundFabric bound) {
+                              add_fabric(binding_, std::move(bound), paths_);
+                              events_.changed(Report::bound);
+                            }),
+                            .excluded = callbacks_.wrap([this, fabric](const Error& why) { exclude(fabric, why); }),
+                            .failed = events_.failed}));
   attempts_.back()->start();
   return true;
 }
 
-void SourceFabrics::on_bound(BoundFabric bound) {
-  if (callbacks_.ended()) return;
-  callbacks_.run([&] {
-    add_fabric(binding_, std::move(bound), paths_);
-    listener_.on_fabric(Report::bound);
-  });
-}
-
 // A failed fabric is fatal only if no other is left.
-void SourceFabrics::on_excluded(std::size_t fabric, const Error& why) {
-  if (callbacks_.ended()) return;
-  callbacks_.run([&] {
-    binding_.excluded[fabric] = why.what();
-    binding_.lacked_resources = binding_.lacked_resources || why.code() == ErrorCode::out_of_resources;
-    binding_.peer_ended = binding_.peer_ended || why.code() == ErrorCode::peer_lost;
-    services_.log(LogLevel::info, fmt::format("source rank {} is not reached over {}: {}", to_int(binding_.layout_rank),
-                                              services_.fabrics().name(fabric), why.what()));
-    listener_.on_fabric(Report::excluded);
-  });
+void SourceFabrics::exclude(std::size_t fabric, const Error& why) {
+  binding_.excluded[fabric] = why.what();
+  binding_.lacked_resources = binding_.lacked_resources || why.code() == ErrorCode::out_of_resources;
+  binding_.peer_ended = binding_.peer_ended || why.code() == ErrorCode::peer_lost;
+  services_.log(LogLevel::info, fmt::format("source rank {} is not reached over {}: {}", to_int(binding_.layout_rank),
+                                            services_.fabrics().name(fabric), why.what()));
+  events_.changed(Report::excluded);
 }
 
 void SourceFabrics::choose_path() {

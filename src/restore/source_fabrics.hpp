@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,22 +19,17 @@ namespace shardwire::restore {
 /// Connects the fabrics of one source, one after the other, the best first, until no further fabric would improve a
 /// path to memory that is read. Enters each in the binding.
 /// Threads: loop thread only.
-class SourceFabrics final : private FabricAttempt::Listener {
+class SourceFabrics {
  public:
   enum class Report : std::uint8_t {
     proving,   ///< the first read over a fabric is in flight
     bound,     ///< one fabric is usable
     excluded,  ///< one fabric is not; the binding holds the reason
   };
-  class Listener {
-   public:
-    /// After the last two, call connect_next().
-    virtual void on_fabric(Report report) = 0;
-    /// The source is unusable.
-    virtual void on_failed(const std::exception_ptr& error) = 0;
-
-   protected:
-    ~Listener() = default;
+  /// None may destroy this object.
+  struct Events {
+    std::function<void(Report report)> changed;  ///< after the last two, call connect_next()
+    Callbacks::Failed failed;                    ///< the source is unusable
   };
   /// Fabrics that both sides have.
   enum class Connect : std::uint8_t {
@@ -50,8 +45,8 @@ class SourceFabrics final : private FabricAttempt::Listener {
     Connect connect = Connect::needed;
   };
 
-  /// Ownership: borrows all but the options.
-  SourceFabrics(SourceServices& services, Listener& listener, const PathInputs& paths, const Options& options,
+  /// Ownership: borrows all but events and options.
+  SourceFabrics(SourceServices& services, Events events, const PathInputs& paths, const Options& options,
                 Binding& binding, SourceRequests& requests);
 
   /// Forgets what is connected, and begins again with all fabrics that both sides have.
@@ -66,13 +61,10 @@ class SourceFabrics final : private FabricAttempt::Listener {
   void end();
 
  private:
-  void on_proving() override { listener_.on_fabric(Report::proving); }
-  void on_bound(BoundFabric bound) override;
-  void on_excluded(std::size_t fabric, const Error& why) override;
-  void on_failed(const std::exception_ptr& error) override { listener_.on_failed(error); }
+  void exclude(std::size_t fabric, const Error& why);
 
   SourceServices& services_;
-  Listener& listener_;
+  Events events_;
   PathInputs paths_;
   Options options_;
   Binding& binding_;
