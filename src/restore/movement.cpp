@@ -29,11 +29,11 @@ bool wants_digests(const RestoreOptions& options, Movement::Sources sources,
 
 }  // namespace
 
-Movement::Movement(Services& services, Listener& listener, Owner& owner, const Target& target, const Planning& planning,
+Movement::Movement(Services& services, Reports reports, Owner& owner, const Target& target, const Planning& planning,
                    Sources sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
                    std::shared_ptr<move::StagingPool> staging)
     : services_(services),
-      listener_(listener),
+      reports_(std::move(reports)),
       owner_(owner),
       target_(target),
       planning_(planning),
@@ -59,9 +59,10 @@ Movement::Movement(Services& services, Listener& listener, Owner& owner, const T
                                            .rounds = rounds,
                                            .now = [&clock = services.clock()] { return clock.now(); }};
   engine_ = std::make_unique<move::Engine>(services.copies(), staging_, engine_options, requests, events);
-  SourceWatch::Listener& listener_of_watch = *this;
-  watch_ = std::make_unique<SourceWatch>(services, listener_of_watch, options.name, sources, *engine_,
-                                         [this](const std::exception_ptr& error) { owner_.on_failed(error); });
+  watch_ = std::make_unique<SourceWatch>(
+      services,
+      [this](Source& source) { messages_ended(source, "the connection that its payloads come over has ended"); },
+      options.name, sources, *engine_, [this](const std::exception_ptr& error) { owner_.on_failed(error); });
 }
 
 Movement::~Movement() = default;
@@ -85,7 +86,7 @@ void Movement::start(std::shared_ptr<const std::vector<move::Transfer>> transfer
   for (const auto& source : sources_) {
     if (source->state() == Source::State::lost) lose(*source);
   }
-  listener_.on_undelivered();
+  reports_.undelivered();
   advance();
 }
 
@@ -99,13 +100,13 @@ void Movement::advance() {
     while (const auto source = engine_->ledger().next_due()) prove_reads(*source);
     bool more = false;
     for (const auto& [source, left] : left_) more = take_back(source) || more;
-    if (more) listener_.on_undelivered();
+    if (more) reports_.undelivered();
     if (stopped_) return;
     if (engine_->settled() && doubtful_.empty()) {
       moved_ = true;
       retry_.stop();
       if (services_.probe() != nullptr && target_.options.verify != Verify::digest) spoil();
-      return listener_.on_moved();
+      return reports_.moved();
     }
     if (retry) retry_.start(*retry - services_.clock().now(), [this] { advance(); });
   });
@@ -238,10 +239,6 @@ void Movement::ask_doubtful() {
   }
 }
 
-void Movement::on_channel_ended(Source& source) {
-  messages_ended(source, "the connection that its payloads come over has ended");
-}
-
 void Movement::messages_ended(Source& source, const std::string& why) {
   const FabricChannel* const channel = source.binding().message_channel();
   const bool aborted = channel != nullptr && channel->aborted;
@@ -251,7 +248,7 @@ void Movement::messages_ended(Source& source, const std::string& why) {
 // Once for each source: all that was under way over a connection fails.
 void Movement::path_lost(Source& source, PathLoss loss, const std::string& why) {
   const bool known = left_.contains(source.index()) && !doubtful_.contains(source.index());
-  if (!stopped_ && !known) listener_.on_path_lost(source, loss, why);
+  if (!stopped_ && !known) reports_.path_lost(source, loss, why);
   advance();
 }
 

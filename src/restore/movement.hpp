@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,25 +29,20 @@ namespace shardwire::restore {
 
 /// Moves the bytes of one plan: the engine with its staging, its requests to sources, and the watch over them.
 /// Threads: loop thread only.
-class Movement final : private move::Requests, private move::Events, private SourceWatch::Listener {
+class Movement final : private move::Requests, private move::Events {
  public:
-  class Listener {
-   public:
-    /// Every byte is in place, apart from those of undelivered().
-    virtual void on_moved() = 0;
-    /// More of what lost sources have not delivered is known.
-    virtual void on_undelivered() = 0;
+  /// None may destroy the movement.
+  struct Reports {
+    std::function<void()> moved;        ///< every byte is in place, apart from those of undelivered()
+    std::function<void()> undelivered;  ///< more of what lost sources have not delivered is known
     /// The path of this source's bytes has failed; the source itself is alive.
-    virtual void on_path_lost(Source& source, PathLoss loss, const std::string& why) = 0;
-
-   protected:
-    ~Listener() = default;
+    std::function<void(Source& source, PathLoss loss, const std::string& why)> path_lost;
   };
   using Sources = std::span<const std::unique_ptr<Source>>;
 
   /// `transfers`: those of start(). `staging`: of an earlier restore; may be null. `rounds`: of the method collective;
-  ///            null if there are none. Failures go to the owner. Ownership: borrows all but the staging.
-  Movement(Services& services, Listener& listener, Owner& owner, const Target& target, const Planning& planning,
+  ///            null if there are none. Failures go to the owner. Ownership: borrows all but the reports and the staging.
+  Movement(Services& services, Reports reports, Owner& owner, const Target& target, const Planning& planning,
            Sources sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
            std::shared_ptr<move::StagingPool> staging);
   ~Movement();
@@ -90,7 +86,7 @@ class Movement final : private move::Requests, private move::Events, private Sou
   [[nodiscard]] std::vector<PieceBox> owed_by(const Source& source) const;
   /// All bytes are in place or undelivered().
   [[nodiscard]] bool accounts_for_all() const;
-  /// The listener was told so.
+  /// Reports::moved was called.
   [[nodiscard]] bool moved() const { return moved_; }
   /// Compares the digests of received parts with the sources', and blocks of memory that was loaded with what was published.
   /// `done` runs if they are equal; also if not, where another run may move the parts again: undelivered() has them then.
@@ -131,7 +127,6 @@ class Movement final : private move::Requests, private move::Events, private Sou
   void peer_failed(std::uint32_t peer, const transport::Fault& fault) override;
   void digested(const move::TransferPart& part, const memory::Digest128& digest) override;
   void differs(const move::TransferPart& part) override;
-  void on_channel_ended(Source& source) override;
   [[nodiscard]] std::span<const move::Transfer> transfers() const;
   void messages_ended(Source& source, const std::string& why);
   void path_lost(Source& source, PathLoss loss, const std::string& why);
@@ -158,7 +153,7 @@ class Movement final : private move::Requests, private move::Events, private Sou
   [[nodiscard]] bool is_spoilt(const move::Transfer& transfer);
 
   Services& services_;
-  Listener& listener_;
+  Reports reports_;
   Owner& owner_;
   const Target& target_;
   const Planning& planning_;

@@ -179,8 +179,11 @@ void Run::begin() {
 
 void Run::move() {
   owner_.on_stage(Stage::move);
-  Movement::Listener& listener = *this;
-  movement_ = std::make_unique<Movement>(services_, listener, owner_, target_, *planning_, sources_.all(),
+  Movement::Reports reports{
+      .moved = [this] { on_moved(); },
+      .undelivered = [this] { (void)can_continue(); },
+      .path_lost = [this](Source& source, PathLoss loss, const std::string& why) { on_path_lost(source, loss, why); }};
+  movement_ = std::make_unique<Movement>(services_, std::move(reports), owner_, target_, *planning_, sources_.all(),
                                          *chosen_.transfers, rounds_, take_staging());
   movement_->start(chosen_.transfers);
   if (!target_.outlives_sources || stopped_) return;

@@ -33,7 +33,7 @@ namespace shardwire::restore {
 ///
 /// Failures go to the owner.
 /// Threads: loop thread only.
-class Run final : private Sources::Listener, private Movement::Listener {
+class Run final : private Sources::Listener {
  public:
   class Listener {
    public:
@@ -113,9 +113,8 @@ class Run final : private Sources::Listener, private Movement::Listener {
   void on_all_bound() override;
   void on_all_confirmed() override { listener_.on_verified(); }
   void on_source_lost(Source& source, const std::exception_ptr& error) override;
-  void on_moved() override;
-  void on_undelivered() override { (void)can_continue(); }
-  void on_path_lost(Source& source, PathLoss loss, const std::string& why) override;
+  void on_moved();
+  void on_path_lost(Source& source, PathLoss loss, const std::string& why);
   [[nodiscard]] Sample sample_of(const Source& source) const;
   [[nodiscard]] std::vector<Sample> samples() const;
   void look(Clock::Time now, bool overslept);

@@ -22,10 +22,10 @@ bool comes_by_message(Method method) {
 
 }  // namespace
 
-SourceWatch::SourceWatch(Services& services, Listener& listener, std::string from, Sources sources,
+SourceWatch::SourceWatch(Services& services, ChannelEnded channel_ended, std::string from, Sources sources,
                          const move::Engine& engine, Callbacks::Failed failed)
     : services_(services),
-      listener_(listener),
+      channel_ended_(std::move(channel_ended)),
       from_(std::move(from)),
       sources_(sources),
       engine_(engine),
@@ -55,8 +55,8 @@ void SourceWatch::look(std::span<const move::Transfer> transfers) {
 // started, so the source is asked.
 void SourceWatch::look_at_channel(Source& source, std::span<const move::Transfer> transfers) {
   if (!message_channel_failed(source, transfers)) return;
-  if (source.binding().message_channel()->aborted) return listener_.on_channel_ended(source);
-  source.requests().ask_if_live(callbacks_.wrap([this, &source] { listener_.on_channel_ended(source); }));
+  if (source.binding().message_channel()->aborted) return channel_ended_(source);
+  source.requests().ask_if_live(callbacks_.wrap([this, &source] { channel_ended_(source); }));
 }
 
 bool SourceWatch::message_channel_failed(const Source& source, std::span<const move::Transfer> transfers) const {

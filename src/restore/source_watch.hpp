@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,21 +23,15 @@ SourceProgress progress_of(const Source& source, const Services& services);
 /// Threads: loop thread only.
 class SourceWatch {
  public:
-  class Listener {
-   public:
-    /// Bytes are due over this source's message channel, and it has ended. Unless it was aborted, the source has just
-    /// answered.
-    virtual void on_channel_ended(Source& source) = 0;
-
-   protected:
-    ~Listener() = default;
-  };
   using Sources = std::span<const std::unique_ptr<Source>>;
+  /// Bytes are due over this source's message channel, and it has ended. Unless it was aborted, the source has just
+  /// answered.
+  using ChannelEnded = std::function<void(Source& source)>;
 
   /// `from`: name of the publication. Failures go to `failed`.
-  /// Ownership: borrows services, listener, sources and engine.
-  SourceWatch(Services& services, Listener& listener, std::string from, Sources sources, const move::Engine& engine,
-              Callbacks::Failed failed);
+  /// Ownership: borrows services, sources and engine.
+  SourceWatch(Services& services, ChannelEnded channel_ended, std::string from, Sources sources,
+              const move::Engine& engine, Callbacks::Failed failed);
 
   /// Call it often while the transfers move.
   void look(std::span<const move::Transfer> transfers);
@@ -57,7 +52,7 @@ class SourceWatch {
   [[nodiscard]] bool message_channel_failed(const Source& source, std::span<const move::Transfer> transfers) const;
 
   Services& services_;
-  Listener& listener_;
+  ChannelEnded channel_ended_;
   std::string from_;
   Sources sources_;
   const move::Engine& engine_;
