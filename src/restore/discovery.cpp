@@ -21,10 +21,10 @@ constexpr std::size_t max_dialled_early = 8;
 
 }  // namespace
 
-Discovery::Discovery(Services& services, Listener& listener, Owner& owner, const Target& target,
+Discovery::Discovery(Services& services, Events events, Owner& owner, const Target& target,
                      std::shared_ptr<Planning> earlier)
     : services_(services),
-      listener_(listener),
+      events_(std::move(events)),
       owner_(owner),
       options_(target.options),
       name_(services, target),
@@ -401,7 +401,7 @@ void Discovery::planned(bool everybody) {
   running_ = false;
   grace_.stop();
   record_check_.stop();
-  listener_.on_planned(std::move(planning_));
+  events_.planned(std::move(planning_));
 }
 
 // A restore sees what members published before it began. This member's directory may not have heard of that yet.
@@ -424,7 +424,7 @@ void Discovery::begin_anew(const Records& stale) {
                                       support::runs_of(named), options_.name);
   services_.log(LogLevel::info,
                 fmt::format("restore of '{}': {}, which the directory does not know yet", options_.name, why));
-  listener_.on_stale(stale);
+  events_.stale(stale);
   restart(Error(ErrorCode::withdrawn, why, support::ranks_of(named)));
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,21 +30,17 @@ namespace shardwire::restore {
 /// Threads: loop thread only.
 class Discovery {
  public:
-  class Listener {
-   public:
-    /// Every wanted element has a holder.
-    virtual void on_planned(std::shared_ptr<Planning> planning) = 0;
+  using Records = Descriptions::Records;
+  /// None may destroy the discovery.
+  struct Events {
+    std::function<void(std::shared_ptr<Planning> planning)> planned;  ///< every wanted element has a holder
     /// These are published no more, though the directory says so: discovery begins anew, and must not see them again.
-    virtual void on_stale(const std::vector<wire::PublicationRecord>& records) = 0;
-
-   protected:
-    ~Listener() = default;
+    std::function<void(const Records& records)> stale;
   };
 
   /// `earlier`: the plan of an earlier restore of the same catalog, used where the sources are the same; may be null.
-  /// Failures go to the owner. Ownership: borrows all but `earlier`.
-  Discovery(Services& services, Listener& listener, Owner& owner, const Target& target,
-            std::shared_ptr<Planning> earlier);
+  /// Failures go to the owner. Ownership: borrows all but `events` and `earlier`.
+  Discovery(Services& services, Events events, Owner& owner, const Target& target, std::shared_ptr<Planning> earlier);
 
   /// Several members plan from the same publications, which nobody replaces: every one has to be described, also one of a
   /// member that does not answer.
@@ -72,7 +69,6 @@ class Discovery {
   [[nodiscard]] std::string awaited() const;
 
  private:
-  using Records = Descriptions::Records;
   template <typename Progress>
   struct Wait {
     Clock::Time since;
@@ -122,7 +118,7 @@ class Discovery {
   void begin_anew(const Records& stale);
 
   Services& services_;
-  Listener& listener_;
+  Events events_;
   Owner& owner_;
   const RestoreOptions& options_;
   NameView name_;

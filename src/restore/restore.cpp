@@ -63,7 +63,11 @@ Restore::Restore(Services& services, Owner& owner, Request request, Clock::Time 
       earlier_(take_earlier(services, request)),
       target_(wanted_by(std::move(request.wanted), earlier_.get()), std::move(request.places), request.options,
               request.method, began, request.exchange && request.exchange->rounds),
-      discovery_(services, *this, owner, target_, earlier_ ? std::move(earlier_->planning) : nullptr),
+      discovery_(
+          services,
+          {.planned = [this](std::shared_ptr<Planning> planning) { on_planned(std::move(planning)); },
+           .stale = [this](const auto& records) { std::ranges::copy(records, std::back_inserter(target_.gone)); }},
+          owner, target_, earlier_ ? std::move(earlier_->planning) : nullptr),
       events_(services.copies(), [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       commit_(services, target_.destination(),
               [this](const std::exception_ptr& error) {
@@ -123,10 +127,6 @@ void Restore::proceed() {
   earlier_.reset();
   pass_over_silent(*planning);
   start_run(std::move(planning), std::move(earlier));
-}
-
-void Restore::on_stale(const std::vector<wire::PublicationRecord>& records) {
-  target_.gone.insert(target_.gone.end(), records.begin(), records.end());
 }
 
 // A holder that has not answered this reader is its last choice. Other readers may have heard it, so they no longer agree on

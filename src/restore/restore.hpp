@@ -49,7 +49,7 @@ struct Request {
 /// A resumed restore that has a plan begins with a HolderSearch in place of the Discovery. One whose holders are lost, while
 /// others may come, has it between two runs. Connects and owns these parts. Its owner decides the reaction to failures.
 /// Threads: loop thread only.
-class Restore final : private Discovery::Listener, private Run::Listener {
+class Restore final : private Run::Listener {
  public:
   /// `began`: time of the caller's call. Ownership: borrows services and owner.
   Restore(Services& services, Owner& owner, Request request, Clock::Time began);
@@ -104,8 +104,7 @@ class Restore final : private Discovery::Listener, private Run::Listener {
   [[nodiscard]] std::map<TensorKey, SharedValue> take_values() { return std::move(values_); }
 
  private:
-  void on_planned(std::shared_ptr<Planning> planning) override;
-  void on_stale(const std::vector<wire::PublicationRecord>& records) override;
+  void on_planned(std::shared_ptr<Planning> planning);
   void on_verified() override;
   [[nodiscard]] bool may_be_held_later(const Planning& planning, const std::exception_ptr& loss) const override;
   [[nodiscard]] std::optional<Error> lost_before_plan(const ResolvedValues& resolved) const;
