@@ -87,7 +87,7 @@ Restore::Restore(Services& services, Owner& owner, Request request, Clock::Time 
   }
   if (!request.exchange) return;
   discovery_.plan_together();
-  exchange_losses_ = request.exchange->losses;
+  target_.exchange_losses = request.exchange->losses;
   if (!request.exchange->rounds) return;
   rounds_ = std::make_unique<RoundsShare>(std::move(request.exchange->rounds),
                                           [this](const std::exception_ptr& error) { owner_.on_failed(error); });
@@ -148,8 +148,8 @@ void Restore::pass_over_silent(Planning& planning) {
 // All members of an exchange have to pick the same values, and to miss the same tensors: what a member published cannot
 // be told once it is lost.
 std::optional<Error> Restore::lost_before_plan(const ResolvedValues& resolved) const {
-  if (!exchange_losses_) return std::nullopt;
-  const std::vector<int> lost = services_.directory().lost_since(*exchange_losses_);
+  if (!target_.exchange_losses) return std::nullopt;
+  const std::vector<int> lost = services_.directory().lost_since(*target_.exchange_losses);
   if (lost.empty() || (resolved.values.empty() && resolved.skipped.empty() && resolved.zeroed.empty())) {
     return std::nullopt;
   }
@@ -160,17 +160,10 @@ std::optional<Error> Restore::lost_before_plan(const ResolvedValues& resolved) c
 }
 
 void Restore::start_run(std::shared_ptr<Planning> planning, Run::Earlier earlier) {
-  Run::Listener& listener = *this;
-  run_ = std::make_unique<Run>(services_, listener, owner_, target_, events_, failures_, rounds_.get(),
-                               std::move(planning), std::move(earlier));
+  run_ = std::make_unique<Run>(
+      services_, [this] { on_verified(); }, owner_, target_, events_, failures_, rounds_.get(), std::move(planning),
+      std::move(earlier));
   run_->start();
-}
-
-// Those who have met in an exchange publish no more for it. A holder that is there, and that no fabric reaches, is no loss to
-// wait for: the caller has to hear of it.
-bool Restore::may_be_held_later(const Planning& planning, const std::exception_ptr& loss) const {
-  return !exchange_losses_ && code_in(loss) == ErrorCode::peer_lost &&
-         HolderSearch::may_find(services_, target_, planning);
 }
 
 void Restore::on_verified() {
@@ -200,8 +193,7 @@ void Restore::replace_lost() {
   corruption_.add(run_->corrupt());
   const Plan& plan = run_->planning().plan;
   const auto gaps = without_holder(plan, left, run_->lost());
-  if (!gaps.empty() && !may_be_held_later(run_->planning(), run_->loss()))
-    return owner_.on_failed(with_gaps(run_->loss(), gaps));
+  if (!gaps.empty() && !run_->may_be_held_later()) return owner_.on_failed(with_gaps(run_->loss(), gaps));
   if (auto unsound = without_holder(plan, left, run_->lost(), corruption_.holders()); unsound.size() > gaps.size()) {
     return owner_.on_failed(
         std::make_exception_ptr(corrupt_everywhere(unsound, run_->planning(), corruption_.holders())));
@@ -399,13 +391,15 @@ std::uint64_t Restore::advance(Stage stage) const {
 
 std::string Restore::title() const {
   const int rank = to_int(target_.catalog().layout_rank());
-  if (exchange_losses_) return fmt::format("the exchange as layout rank {}", rank);
+  if (target_.exchange_losses) return fmt::format("the exchange as layout rank {}", rank);
   if (target_.only) return fmt::format("a copy of '{}' of layout rank {}", target_.options.name, rank);
   return fmt::format("'{}' as layout rank {}", target_.options.name, rank);
 }
 
 std::string Restore::outcome(const RestoreReport& report, const std::exception_ptr& error) const {
-  const std::string done = exchange_losses_ || target_.only ? "done" : target_.options.bind_only ? "bound" : "restored";
+  const std::string done = target_.exchange_losses || target_.only ? "done"
+                           : target_.options.bind_only             ? "bound"
+                                                                   : "restored";
   return fmt::format("{} is {}{}{}", title(), error ? "not " : "", done, figures_text(report)) +
          (error ? "; " + why_text(error) : "");
 }

@@ -49,7 +49,7 @@ struct Request {
 /// A resumed restore that has a plan begins with a HolderSearch in place of the Discovery. One whose holders are lost, while
 /// others may come, has it between two runs. Connects and owns these parts. Its owner decides the reaction to failures.
 /// Threads: loop thread only.
-class Restore final : private Run::Listener {
+class Restore final {
  public:
   /// `began`: time of the caller's call. Ownership: borrows services and owner.
   Restore(Services& services, Owner& owner, Request request, Clock::Time began);
@@ -105,8 +105,7 @@ class Restore final : private Run::Listener {
 
  private:
   void on_planned(std::shared_ptr<Planning> planning);
-  void on_verified() override;
-  [[nodiscard]] bool may_be_held_later(const Planning& planning, const std::exception_ptr& loss) const override;
+  void on_verified();
   [[nodiscard]] std::optional<Error> lost_before_plan(const ResolvedValues& resolved) const;
   void start_run(std::shared_ptr<Planning> planning, Run::Earlier earlier);
   void replace_lost();
@@ -127,8 +126,7 @@ class Restore final : private Run::Listener {
   Callbacks callbacks_;
   std::unique_ptr<CachedRestore> earlier_;  // null: none, or unusable
   Target target_;
-  std::unique_ptr<RoundsShare> rounds_;         // null where there are none
-  std::optional<std::size_t> exchange_losses_;  // see InExchange; empty: not in an exchange
+  std::unique_ptr<RoundsShare> rounds_;  // null where there are none
   Discovery discovery_;
   std::shared_ptr<Planning> planned_;     // of a restore that stands at its values; else null
   std::unique_ptr<HolderSearch> search_;  // until the run of what is missing begins; null: none

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "move/traits.hpp"
+#include "restore/holder_search.hpp"
 #include "restore/name_view.hpp"
 #include "restore/repeat.hpp"
 #include "restore/verdict.hpp"
@@ -98,10 +99,10 @@ LostSource loss_of(Rank rank, const std::exception_ptr& error, double after_seco
 
 }  // namespace
 
-Run::Run(Services& services, Listener& listener, Owner& owner, Target& target, DestinationEvents& events,
+Run::Run(Services& services, Verified verified, Owner& owner, Target& target, DestinationEvents& events,
          PathFailures& failures, RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier)
     : services_(services),
-      listener_(listener),
+      verified_(std::move(verified)),
       owner_(owner),
       target_(target),
       events_(events),
@@ -238,7 +239,7 @@ void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
     return movement_->continue_without(source);
   }
   stop();  // nothing has moved: all of it is planned again
-  listener_.on_verified();
+  verified_();
 }
 
 // The source delivers the rest in another run, over another connection or the next fabric.
@@ -300,9 +301,16 @@ void Run::find_copies() {
 bool Run::can_continue() {
   if (!lost_.empty()) find_copies();
   const auto gaps = without_holder(planning_->plan, undelivered(), lost_);
-  if (gaps.empty() || listener_.may_be_held_later(*planning_, loss_)) return true;
+  if (gaps.empty() || may_be_held_later()) return true;
   owner_.on_failed(with_gaps(loss_, gaps));
   return false;
+}
+
+// Those who have met in an exchange publish no more for it. A holder that is there, and that no fabric reaches, is no loss to
+// wait for: the caller has to hear of it.
+bool Run::may_be_held_later() const {
+  return !target_.exchange_losses && code_in(loss_) == ErrorCode::peer_lost &&
+         HolderSearch::may_find(services_, target_, *planning_);
 }
 
 std::vector<PieceBox> Run::undelivered() const {
@@ -386,14 +394,15 @@ void Run::look(Clock::Time now, bool overslept) {
   const bool moves = movement_ != nullptr;  // since an earlier look
   const Silence::Found found = silence_.look(samples(), now, overslept);
   if (!found.silent.empty()) on_silent(found);
-  if (!moves || movement_->moved()) return;
+  if (!moves) return;
+  const auto is_over = [this] { return stopped_ || movement_->moved(); };
   for (const auto& source : sources_.all()) {
-    if (stopped_) return;
+    if (is_over()) return;
     const auto lasted = standstill_.look(source->index(), sample_of(*source), now, overslept);
     if (lasted) on_standstill(*source, *lasted);
   }
   // Otherwise a tensor has one holder, from its first byte to the last.
-  if (stopped_ || target_.options.replicas != Replicas::spread) return;
+  if (is_over() || target_.options.replicas != Replicas::spread) return;
   const std::vector<Sample> last = samples();
   if (const auto slow = slow_sources_.look(last, now, overslept); !slow.empty()) on_slow(slow, last);
 }

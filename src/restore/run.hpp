@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,17 +36,9 @@ namespace shardwire::restore {
 /// Threads: loop thread only.
 class Run final : private Sources::Listener {
  public:
-  class Listener {
-   public:
-    /// Every byte but those of undelivered() is in place, unchanged and confirmed. With bind_only: every source is bound
-    /// and was released.
-    virtual void on_verified() = 0;
-    /// Whether others than the holders in the plan may hold what is left after `loss`.
-    [[nodiscard]] virtual bool may_be_held_later(const Planning& planning, const std::exception_ptr& loss) const = 0;
-
-   protected:
-    ~Listener() = default;
-  };
+  /// Every byte but those of undelivered() is in place, unchanged and confirmed. With bind_only: every source is bound
+  /// and was released. The call may not destroy the run.
+  using Verified = std::function<void()>;
   /// Results of an earlier run that this one may use.
   struct Earlier {
     std::unique_ptr<CachedRestore> restore{};      ///< its plan is that of this run; null: none
@@ -54,8 +47,8 @@ class Run final : private Sources::Listener {
   };
 
   /// `failures`: of the restore's earlier runs, too. `rounds`: null if there are none. Ownership: borrows all but
-  /// `planning` and `earlier`.
-  Run(Services& services, Listener& listener, Owner& owner, Target& target, DestinationEvents& events,
+  /// `verified`, `planning` and `earlier`.
+  Run(Services& services, Verified verified, Owner& owner, Target& target, DestinationEvents& events,
       PathFailures& failures, RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier);
 
   void start();
@@ -77,6 +70,8 @@ class Run final : private Sources::Listener {
   /// Holders that were lost for good, and the error of the first.
   [[nodiscard]] const std::vector<Rank>& lost() const { return lost_; }
   [[nodiscard]] const std::exception_ptr& loss() const { return loss_; }
+  /// Whether others than the holders in the plan may hold what is left after the loss.
+  [[nodiscard]] bool may_be_held_later() const;
   /// Sources that were given up. The second also counts what their boxes cost, which other sources deliver now.
   [[nodiscard]] std::vector<LostSource> losses() const;
   [[nodiscard]] std::vector<LostSource> replaced() const;
@@ -111,7 +106,7 @@ class Run final : private Sources::Listener {
 
  private:
   void on_all_bound() override;
-  void on_all_confirmed() override { listener_.on_verified(); }
+  void on_all_confirmed() override { verified_(); }
   void on_source_lost(Source& source, const std::exception_ptr& error) override;
   void on_moved();
   void on_path_lost(Source& source, PathLoss loss, const std::string& why);
@@ -137,7 +132,7 @@ class Run final : private Sources::Listener {
   [[nodiscard]] bool awaits_events() const;
 
   Services& services_;
-  Listener& listener_;
+  Verified verified_;
   Owner& owner_;
   Target& target_;
   DestinationEvents& events_;

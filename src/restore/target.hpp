@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -55,7 +56,8 @@ struct Target {
   std::vector<wire::PublicationRecord> gone{};
   /// The only publication to read from; empty: all.
   std::optional<wire::PublicationRecord> only{};
-  std::shared_ptr<BlockDigests> digests{};  ///< see Request
+  std::optional<std::size_t> exchange_losses{};  ///< see InExchange; empty: not in an exchange
+  std::shared_ptr<BlockDigests> digests{};       ///< see Request
   [[nodiscard]] bool is_excluded(const wire::PublicationRecord& record) const {
     const auto is_same = [&](const wire::PublicationRecord& one) {
       return one.member == record.member && one.epoch == record.epoch && one.generation == record.generation;
