@@ -59,6 +59,7 @@ struct Message {
     keepStatus @47 :KeepStatus;
     keepDrop @48 :KeepDrop;
     keepOrphan @49 :KeepOrphan;
+    attemptRaised @50 :AttemptRaised;
   }
 }
 
@@ -88,6 +89,11 @@ struct Joined {
   member @1 :Int32;
   worldSize @2 :Int32;
   session @3 :UInt64;
+  attempt @4 :UInt32;  # 0: no keeper has counted the session yet
+}
+
+struct AttemptRaised {
+  attempt @0 :UInt32;
 }
 
 struct Publish {
@@ -348,6 +354,8 @@ struct KeepJob {
   runId @4 :Text;
   worldSize @5 :Int32;
   jobKey @6 :Data;  # none: that of the keeper, or there is none
+  attempt @7 :UInt32;
+  again @8 :Bool;
 }
 
 struct KeepJoined {

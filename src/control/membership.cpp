@@ -358,6 +358,7 @@ void Membership::receive(const wire::Message& message) {
       directory_.apply(known);
       host_.addresses_came(known);
     }
+    if (const auto* raised = std::get_if<wire::AttemptRaised>(&message)) host_.attempt_raised(raised->attempt);
     const auto* roster = std::get_if<wire::Roster>(&message);
     if (roster != nullptr && !expects(*roster)) return;
     const auto* membership_changes = std::get_if<wire::MembershipChanges>(&message);

@@ -51,6 +51,8 @@ class Membership {
     /// This process has got its place, and is about to hear that it has joined.
     virtual void seated(const wire::Joined& as) = 0;
     virtual void addresses_came(const wire::Addresses& addresses) = 0;
+    /// See wire::AttemptRaised.
+    virtual void attempt_raised(std::uint32_t attempt) = 0;
     virtual void rendezvous_lost(const Error& reason) = 0;
     virtual void defer(std::function<void()> task) = 0;
     virtual void log(LogLevel level, const std::string& text) = 0;

@@ -46,7 +46,8 @@ bool Rendezvous::serves(const wire::Message& message) {
         return std::is_same_v<Type, wire::Join> || std::is_same_v<Type, wire::Publish> ||
                std::is_same_v<Type, wire::Watch> || std::is_same_v<Type, wire::Unwatch> ||
                std::is_same_v<Type, wire::Lookup> || std::is_same_v<Type, wire::Gather> ||
-               std::is_same_v<Type, wire::GatherQuit> || std::is_same_v<Type, wire::ExchangeGivenUp>;
+               std::is_same_v<Type, wire::GatherQuit> || std::is_same_v<Type, wire::ExchangeGivenUp> ||
+               std::is_same_v<Type, wire::AttemptRaised>;
       },
       message);
 }
@@ -54,7 +55,7 @@ bool Rendezvous::serves(const wire::Message& message) {
 bool Rendezvous::is_notice(const wire::Message& message) {
   const auto* roster = std::get_if<wire::Roster>(&message);
   return (roster != nullptr && !roster->whole) || std::holds_alternative<wire::MembershipChanges>(message) ||
-         std::holds_alternative<wire::ExchangeGivenUp>(message);
+         std::holds_alternative<wire::ExchangeGivenUp>(message) || std::holds_alternative<wire::AttemptRaised>(message);
 }
 
 void Rendezvous::take(ClientId from, const wire::Hello& peer, const wire::Message& message) {
@@ -68,6 +69,7 @@ void Rendezvous::take(ClientId from, const wire::Hello& peer, const wire::Messag
         if constexpr (std::is_same_v<Type, wire::Gather>) gather(from, value);
         if constexpr (std::is_same_v<Type, wire::GatherQuit>) quit_gather(from, value.name);
         if constexpr (std::is_same_v<Type, wire::ExchangeGivenUp>) give_up(from, value);
+        if constexpr (std::is_same_v<Type, wire::AttemptRaised>) raise_attempt(from, value.attempt);
       },
       message);
 }
@@ -117,7 +119,7 @@ void Rendezvous::join(ClientId from, const wire::Hello& peer, const wire::Member
   }
   seat = {seat.epoch + 1, wire::Presence::there, from, member};
   clients_[from].rank = member.rank;
-  send_({&from, 1}, wire::Joined{seat.epoch, member.rank, members_, session_});
+  send_({&from, 1}, wire::Joined{seat.epoch, member.rank, members_, session_, attempt_});
   if (const auto gone = membership_changes(); !gone.runs.empty()) send_({&from, 1}, gone);
 }
 
@@ -445,6 +447,16 @@ void Rendezvous::give_up(ClientId from, wire::ExchangeGivenUp notice) {
   if (notice.exchange <= given_up_) return;
   given_up_ = notice.exchange;
   send_(everybody(), notice);
+}
+
+// --- attempts ---
+
+// At once: a member that has told it, and gathers then, knows that all have heard of it when the gather is complete.
+void Rendezvous::raise_attempt(ClientId from, std::uint32_t attempt) {
+  rank_of(from, "the count of attempts");
+  if (attempt <= attempt_) return;
+  attempt_ = attempt;
+  send_(everybody(), wire::AttemptRaised{attempt});
 }
 
 }  // namespace shardwire

@@ -91,6 +91,7 @@ class Rendezvous {
   void make_room_for_gather(ClientId from, const wire::Gather& gather);
   void quit_gather(ClientId from, const std::string& name);
   void give_up(ClientId from, wire::ExchangeGivenUp notice);
+  void raise_attempt(ClientId from, std::uint32_t attempt);
   void refuse_gather(Gathering& gathering, std::string why);
   /// Ends a gather that is complete, or that waits for a departed member: those who waited for it have to come again.
   /// Requires: there is a gather of that name.
@@ -112,6 +113,7 @@ class Rendezvous {
 
   std::int32_t members_;
   std::uint64_t session_;
+  std::uint32_t attempt_ = 0;  // of the session, as far as members have told
   Send send_;
   std::map<ClientId, Client> clients_;  // joined clients
   std::map<std::int32_t, Seat> seats_;  // those of guests come after the members'

@@ -104,6 +104,9 @@ void Keeper::serve(Connection& connection, const wire::Message& message) {
       if (!states_.orphan(connection.id(), orphan->buffer, loop_->now())) return;
       published_in_ = 0;
       publish_left();
+    } else if (const auto* raised = std::get_if<wire::AttemptRaised>(&message)) {
+      const std::uint64_t session = trainers_.at(connection.id()).session;
+      if (session != 0 && session == states_.newest_session()) states_.attempt(session, raised->attempt, true);
     } else if (std::holds_alternative<wire::KeepStatusRequest>(message)) {
       connection.send(wire::KeepStatus{request, status()});
     } else if (const auto* drop = std::get_if<wire::KeepDrop>(&message)) {
@@ -130,12 +133,13 @@ void Keeper::refuse(Connection& connection, std::uint64_t request, const std::ex
 }
 
 void Keeper::take(Connection& connection, const wire::KeepJob& job) {
-  const std::uint32_t before = states_.attempts();
-  const std::uint32_t attempt = states_.attempt(job.session);
+  const std::uint64_t before = states_.newest_session();
+  const std::uint32_t attempt = states_.attempt(job.session, job.attempt, job.again);
   Trainer& trainer = trainers_.at(connection.id());
   trainer.session = job.session;
   job_ = job;  // of a member that is there
-  if (attempt > before) {
+  if (job.session != before) {
+    published_in_ = 0;
     log(LogLevel::info, fmt::format("attempt {} of job '{}' has begun, with {} members at {} port {}", attempt,
                                     options_.keeper.job, job.world_size, job.address, job.port));
     dismiss_older(attempt);
@@ -149,8 +153,8 @@ void Keeper::take(Connection& connection, const wire::KeepJob& job) {
 void Keeper::dismiss_older(std::uint32_t attempt) {
   std::vector<std::shared_ptr<Connection>> older;
   for (const auto& [id, trainer] : trainers_) {
-    const std::uint32_t of = states_.attempt_of(trainer.session);
-    if (of != 0 && of < attempt) older.push_back(trainer.connection);
+    const bool is_older = trainer.session != 0 && trainer.session != states_.newest_session();
+    if (is_older) older.push_back(trainer.connection);
   }
   for (const auto& one : older) {
     one->dismiss(

@@ -22,7 +22,7 @@ namespace shardwire::keeper {
 /// The keeper of one job on this host: serves the job's members over a local socket, and publishes for trainers that have
 /// ended.
 ///
-///   trainer ── KeepJob ──────────► attempts; publishes what is left of earlier sessions in this one
+///   trainer ── KeepJob ──────────► its session is the newest, or refused; publishes what is left of earlier sessions in this one
 ///           ── KeepBegin ────────► KeptStates ──► memory, taken by a worker ──► by descriptors
 ///           ── KeepDone ─────────► complete
 ///           ── (end of file) ────► without a trainer ──► KeptPublications

@@ -10,6 +10,7 @@
 
 #include "shardwire/error.hpp"
 #include "support/checked.hpp"
+#include "wire/limits.hpp"
 
 namespace shardwire::keeper {
 
@@ -39,27 +40,33 @@ std::int32_t ranks_of_layout(const Bytes& manifest) {
 // --- attempts ---
 
 std::uint32_t KeptStates::attempt_of(std::uint64_t session) const {
-  const auto found = std::ranges::find(sessions_, session);
-  return found == sessions_.end() ? 0 : static_cast<std::uint32_t>(found - sessions_.begin()) + 1;
+  const auto found = attempts_.find(session);
+  return found == attempts_.end() ? 0 : found->second;
 }
 
-std::uint32_t KeptStates::attempt(std::uint64_t session) {
-  const std::uint32_t known = attempt_of(session);
-  if (known == 0) {
-    sessions_.push_back(session);
-    return attempts();
-  }
-  if (known < attempts()) {
-    throw Error(ErrorCode::cancelled, fmt::format("this session is attempt {} of job '{}', and attempt {} has begun",
-                                                  known, job_, attempts()));
-  }
-  return known;
+std::uint32_t KeptStates::attempt(std::uint64_t session, std::uint32_t told, bool again) {
+  const bool known = attempts_.contains(session);
+  if (!known && !again) told = std::max(told, std::min(attempts(), wire::max_attempt - 1) + 1);
+  const std::uint32_t number = std::max({told, attempt_of(session), std::uint32_t{1}});
+  const bool joined_earlier = !known && again && newest_has_joined_;
+  const bool is_newest = !joined_earlier && std::pair(number, session) >= std::pair(attempts(), newest_);
+  if (known || is_newest) attempts_[session] = number;
+  if (!is_newest) require_newest(session);
+  if (std::exchange(newest_, session) != session) newest_has_joined_ = false;
+  newest_has_joined_ = newest_has_joined_ || !again;
+  return number;
+}
+
+void KeptStates::require_newest(std::uint64_t session) const {
+  if (session == newest_) return;
+  throw Error(ErrorCode::cancelled,
+              fmt::format("this session of job '{}' is over: a newer one has begun, as attempt {}", job_, attempts()));
 }
 
 // --- from begin to done ---
 
 KeptStates::Given KeptStates::begin(std::uint64_t trainer, std::uint64_t session, const wire::KeepBegin& asked) {
-  attempt(session);
+  require_newest(session);
   if (asked.steps == 0) throw Error(ErrorCode::invalid_argument, "no snapshot is to be kept");
   require_reserve(trainer, asked);
   make_way(trainer, session, asked);
@@ -203,7 +210,7 @@ const Snapshot& KeptStates::done(std::uint64_t trainer, wire::KeepDone content) 
     throw Error(ErrorCode::invalid_argument, fmt::format("buffer {} is not being written", content.buffer));
   }
   Snapshot& one = found->second;
-  attempt(one.session);
+  require_newest(one.session);
   for (const wire::KeptTensor& tensor : content.tensors) {
     const ByteCount size = one.memory->bytes();
     if (tensor.offset_bytes <= size && tensor.size_bytes <= size - tensor.offset_bytes) continue;
@@ -290,24 +297,23 @@ std::vector<const Snapshot*> KeptStates::without_trainer() const {
 
 std::vector<KeptStates::CompleteStep> KeptStates::complete_here() const {
   struct Held {
-    std::uint64_t session = 0;
     std::set<std::int32_t> ranks;
     const Bytes* manifest = nullptr;
   };
-  std::map<std::tuple<std::string, std::uint32_t, std::int64_t>, Held> steps;  // by name, attempt, step
+  // By name, attempt, session, step: overlapping sessions may have the same attempt.
+  std::map<std::tuple<std::string, std::uint32_t, std::uint64_t, std::int64_t>, Held> steps;
   for (const auto& [buffer, one] : snapshots_) {
     if (!one.complete) continue;
-    Held& held = steps[{one.name, attempt_of(one.session), one.step}];
-    held.session = one.session;
+    Held& held = steps[{one.name, attempt_of(one.session), one.session, one.step}];
     held.ranks.insert(one.layout_rank);
     held.manifest = &one.manifest;
   }
   std::map<std::string, CompleteStep> newest;  // the last one of a name wins
   for (const auto& [key, held] : steps) {
-    const auto& [name, attempt, step] = key;
+    const auto& [name, attempt, session, step] = key;
     const std::int32_t ranks = ranks_of_layout(*held.manifest);
     const bool all = held.ranks.size() == static_cast<std::size_t>(ranks) && *held.ranks.rbegin() == ranks - 1;
-    if (all) newest[name] = {.name = name, .step = step, .session = held.session, .ranks = ranks};
+    if (all) newest[name] = {.name = name, .step = step, .session = session, .ranks = ranks};
   }
   std::vector<CompleteStep> found;
   for (auto& [name, one] : newest) found.push_back(std::move(one));

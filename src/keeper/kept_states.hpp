@@ -54,10 +54,15 @@ class KeptStates {
  public:
   KeptStates(std::string job, ByteCount budget_bytes) : job_(std::move(job)), budget_bytes_(budget_bytes) {}
 
-  /// The number of the session among those of this keeper, from 1. One that was not seen before is the newest from then on.
-  /// Errors: throws Error{cancelled} for one that is older.
-  std::uint32_t attempt(std::uint64_t session);
-  [[nodiscard]] std::uint64_t newest_session() const { return sessions_.empty() ? 0 : sessions_.back(); }
+  /// A process joins the session, or (`again`) has joined it before. `told`: its attempt, as far as the process knows it, see
+  /// wire::AttemptRaised. Returns the attempt, from 1. The session is the newest from then on:
+  /// * if a process joins it that this keeper has not seen before: its attempt becomes higher than all that are known here;
+  /// * if its attempt is higher than that of the newest. Of two equal ones the higher session number decides, as everywhere.
+  /// Errors: throws Error{cancelled} for a session that is older, and for one that is not known here if a process has joined the
+  /// newest here: the older one was joined before this keeper began.
+  std::uint32_t attempt(std::uint64_t session, std::uint32_t told = 0, bool again = false);
+  /// 0: there is none.
+  [[nodiscard]] std::uint64_t newest_session() const { return newest_; }
 
   struct Given {
     const Snapshot* snapshot = nullptr;
@@ -65,7 +70,7 @@ class KeptStates {
     std::vector<std::uint64_t> released{};  ///< see wire::KeepBuffer
   };
   /// Errors: throws Error{out_of_resources} with the numbers if the budget does not hold it, Error{cancelled} if the
-  /// trainer's session is not the newest.
+  /// trainer's session is not the newest, see attempt().
   Given begin(std::uint64_t trainer, std::uint64_t session, const wire::KeepBegin& asked);
   /// Memory for a snapshot that has been begun. Returns null if it is gone meanwhile: its trainer has ended, or has begun it
   /// anew. Its part of the budget is free since then.
@@ -100,7 +105,9 @@ class KeptStates {
   [[nodiscard]] ByteCount budget_bytes() const { return budget_bytes_; }
   /// Of snapshots, also of those that have no memory yet, and of buffers that trainers still have mapped.
   [[nodiscard]] ByteCount used_bytes() const;
-  [[nodiscard]] std::uint32_t attempts() const { return static_cast<std::uint32_t>(sessions_.size()); }
+  /// That of the newest session; 0: there is none.
+  [[nodiscard]] std::uint32_t attempts() const { return attempt_of(newest_); }
+  /// 0: the session is not known here.
   [[nodiscard]] std::uint32_t attempt_of(std::uint64_t session) const;
 
  private:
@@ -119,6 +126,7 @@ class KeptStates {
     ByteCount bytes = 0;     // of the snapshots to keep and the one that is written
     std::size_t enough = 1;  // complete ones, so that those of earlier sessions may go
   };
+  void require_newest(std::uint64_t session) const;
   using Which = std::function<bool(const Snapshot& one)>;
   void drop_if(const Which& which);
   void drop(std::map<std::uint64_t, Snapshot>::iterator one);
@@ -132,10 +140,12 @@ class KeptStates {
 
   std::string job_;
   ByteCount budget_bytes_;
-  std::vector<std::uint64_t> sessions_;          // oldest first
-  std::map<std::uint64_t, Snapshot> snapshots_;  // by buffer
-  std::map<std::uint64_t, Spare> spares_;        // by buffer
-  std::map<Writer, Reserve> reserves_;           // of trainers that are there
+  std::map<std::uint64_t, std::uint32_t> attempts_;  // by session
+  std::uint64_t newest_ = 0;                         // session; 0: none has come
+  bool newest_has_joined_ = false;                   // here: some process, since this keeper began
+  std::map<std::uint64_t, Snapshot> snapshots_;      // by buffer
+  std::map<std::uint64_t, Spare> spares_;            // by buffer
+  std::map<Writer, Reserve> reserves_;               // of trainers that are there
   std::uint64_t next_buffer_ = 1;
   std::uint64_t next_order_ = 1;
 };

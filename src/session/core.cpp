@@ -170,7 +170,7 @@ void Core::report_log_failure() {
   if (!taken && !log_failure_) log_failure_ = failure;  // for the next one
 }
 
-// A keeper that is there again after its end has to hear of the session again.
+// A keeper that is there again after its end has to hear of the session again. Only the first request is part of the join.
 void Core::meet_keeper(Met met) {
   if (!keeper_) {
     return met(std::make_exception_ptr(
@@ -189,13 +189,21 @@ void Core::meet_keeper(Met met) {
                              .port = at.port,
                              .run_id = setup_.bootstrap.run_id,
                              .world_size = setup_.bootstrap.world_size,
-                             .job_key = own_key ? setup_.identity.job_key : Bytes()};
+                             .job_key = own_key ? setup_.identity.job_key : Bytes(),
+                             .attempt = attempt_,
+                             .again = std::exchange(asked_keeper_, true)};
       },
       [this, met = std::move(met)](wire::Message* answer, const std::exception_ptr& error) {
         if (const auto* joined = answer != nullptr ? std::get_if<wire::KeepJoined>(answer) : nullptr) {
           met_in_connection_ = keeper_->connections();
           log(LogLevel::info,
               fmt::format("the keeper of this host counts this session as attempt {}", joined->attempt));
+          if (joined->attempt > attempt_) {
+            attempt_ = joined->attempt;
+            membership_.send(wire::AttemptRaised{attempt_});
+          } else if (joined->attempt < attempt_) {  // raised meanwhile
+            keeper_->notify(wire::AttemptRaised{attempt_});
+          }
           if (joined->unpublished > 0) {
             log(LogLevel::warning,
                 fmt::format("the keeper of this host holds {} snapshots that it could not publish here",
@@ -213,8 +221,15 @@ void Core::report_orphans() {
   }
 }
 
+void Core::attempt_raised(std::uint32_t attempt) {
+  if (attempt <= attempt_) return;
+  attempt_ = attempt;
+  if (keeper_) keeper_->notify(wire::AttemptRaised{attempt_});
+}
+
 void Core::seated(const wire::Joined& as) {
   session_number_ = as.session;
+  attempt_ = as.attempt;
   setup_.bootstrap.rank = setup_.identity.hello.rank = as.member;
   setup_.bootstrap.world_size = setup_.identity.hello.world_size = as.world_size;
 }

@@ -75,6 +75,11 @@ std::int32_t Input::rank(std::int32_t value) const {
   return value;
 }
 
+std::uint32_t Input::attempt(std::uint32_t value) const {
+  if (value > max_attempt) reject(fmt::format("is {}, outside of 0..{}", value, max_attempt));
+  return value;
+}
+
 DType Input::dtype(std::uint32_t number) const {
   if (!is_dtype(DType{number})) reject(fmt::format("is {}, an unknown element type", number));
   return DType{number};

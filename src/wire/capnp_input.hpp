@@ -40,6 +40,7 @@ class Input {
   [[nodiscard]] std::int32_t rank(std::int32_t value) const;
   /// A rank, or no_member.
   [[nodiscard]] std::int32_t rank_or_none(std::int32_t value) const { return value == no_member ? value : rank(value); }
+  [[nodiscard]] std::uint32_t attempt(std::uint32_t value) const;
   [[nodiscard]] DType dtype(std::uint32_t number) const;
   [[nodiscard]] Extents shape(capnp::List<std::int64_t>::Reader extents) const;
   [[nodiscard]] Digest digest(schema::Digest::Reader digest) const;

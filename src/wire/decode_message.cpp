@@ -231,7 +231,8 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::GATHER_QUIT:
     case Which::GATHER_ABSENT:
     case Which::EXCHANGE_GIVEN_UP:
-    case Which::UNWATCH: return read_rendezvous_message(from, in);
+    case Which::UNWATCH:
+    case Which::ATTEMPT_RAISED: return read_rendezvous_message(from, in);
     case Which::KEEP_JOB:
     case Which::KEEP_JOINED:
     case Which::KEEP_BEGIN:

@@ -21,7 +21,9 @@ KeepJob read_keep_job(schema::KeepJob::Reader from, Input& in) {
           .port = from.getPort(),
           .run_id = in.at("KeepJob.runId").name(from.getRunId(), max_name_bytes),
           .world_size = in.at("KeepJob.worldSize").rank(from.getWorldSize()),
-          .job_key = in.at("KeepJob.jobKey").data(from.getJobKey(), max_job_key_bytes)};
+          .job_key = in.at("KeepJob.jobKey").data(from.getJobKey(), max_job_key_bytes),
+          .attempt = in.at("KeepJob.attempt").attempt(from.getAttempt()),
+          .again = from.getAgain()};
 }
 
 KeepBegin read_keep_begin(schema::KeepBegin::Reader from, Input& in) {
@@ -72,6 +74,8 @@ void write(Builder out, const KeepJob& job) {
   to.setRunId(text_of(job.run_id));
   to.setWorldSize(job.world_size);
   to.setJobKey(data_of(job.job_key));
+  to.setAttempt(job.attempt);
+  to.setAgain(job.again);
 }
 
 void write(Builder out, const KeepJoined& joined) {
@@ -169,7 +173,8 @@ Message read_keep_message(schema::Message::Reader from, Input& in) {
     case Which::KEEP_JOB: return read_keep_job(in.at("KeepJob").pass(from.getKeepJob()), in);
     case Which::KEEP_JOINED: {
       const auto joined = in.at("KeepJoined").pass(from.getKeepJoined());
-      return KeepJoined{joined.getRequest(), joined.getAttempt(), joined.getUnpublished()};
+      return KeepJoined{joined.getRequest(), in.at("KeepJoined.attempt").attempt(joined.getAttempt()),
+                        joined.getUnpublished()};
     }
     case Which::KEEP_BEGIN: return read_keep_begin(in.at("KeepBegin").pass(from.getKeepBegin()), in);
     case Which::KEEP_BUFFER: {

@@ -18,7 +18,7 @@
 // from bytes.
 namespace shardwire::wire {
 
-inline constexpr std::uint32_t protocol_version = 6;
+inline constexpr std::uint32_t protocol_version = 7;
 /// Member number of a guest that has not joined yet: member 0 assigns one beyond the job's size.
 inline constexpr std::int32_t no_member = -1;
 /// Guests that a job has at a time, at most.
@@ -89,7 +89,14 @@ struct Joined {
   std::int32_t member = 0;      ///< that number
   std::int32_t world_size = 1;  ///< of the job
   std::uint64_t session = 0;    ///< a random number for it
+  std::uint32_t attempt = 0;    ///< of the session, as far as member 0 knows
   bool operator==(const Joined&) const = default;
+};
+/// The attempt of a session orders the sessions of a job: the higher one is newer. A member whose keeper has counted its session
+/// tells member 0, which tells all, and these tell their keepers. It never becomes lower. 0: no keeper has counted the session.
+struct AttemptRaised {
+  std::uint32_t attempt = 0;
+  bool operator==(const AttemptRaised&) const = default;
 };
 /// Announces a publication, or withdraws it if it is not live.
 struct Publish {
@@ -419,13 +426,16 @@ struct KeepJob {
   std::uint16_t port = 0;
   std::string run_id{};
   std::int32_t world_size = 1;
-  Bytes job_key{};  ///< empty: the keeper's own, if it has one
+  Bytes job_key{};            ///< empty: the keeper's own, if it has one
+  std::uint32_t attempt = 0;  ///< of the session, as far as the member knows
+  /// The member does not join now: it has joined before this request. Another session may have begun since.
+  bool again = false;
   bool operator==(const KeepJob&) const = default;
 };
 /// Answer to KeepJob, once that is published.
 struct KeepJoined {
   std::uint64_t request = 0;
-  std::uint32_t attempt = 0;      ///< number of the session among those of the keeper, from 1
+  std::uint32_t attempt = 0;      ///< of the session, at least as high as the member knew, from 1
   std::uint32_t unpublished = 0;  ///< snapshots that it holds and could not publish
   bool operator==(const KeepJoined&) const = default;
 };
@@ -509,12 +519,13 @@ struct KeepDrop {
   bool operator==(const KeepDrop&) const = default;
 };
 
-using Message = std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased,
-                             Release, Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye,
-                             Join, Joined, Publish, Watch, Roster, MembershipChanges, Lookup, Addresses, Gather,
-                             Gathered, GatherQuit, GatherAbsent, Confirm, Ping, Pong, Descriptors, Attach, Attached,
-                             ExchangeGivenUp, Unwatch, BlockRequest, KeepJob, KeepJoined, KeepBegin, KeepBuffer,
-                             KeepDone, KeepQuit, Kept, KeepStatusRequest, KeepStatus, KeepDrop, KeepOrphan>;
+using Message =
+    std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased, Release,
+                 Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye, Join, Joined, Publish,
+                 Watch, Roster, MembershipChanges, Lookup, Addresses, Gather, Gathered, GatherQuit, GatherAbsent,
+                 Confirm, Ping, Pong, Descriptors, Attach, Attached, ExchangeGivenUp, Unwatch, BlockRequest, KeepJob,
+                 KeepJoined, KeepBegin, KeepBuffer, KeepDone, KeepQuit, Kept, KeepStatusRequest, KeepStatus, KeepDrop,
+                 KeepOrphan, AttemptRaised>;
 
 /// The number that requests and their answers carry; empty for other messages.
 std::optional<std::uint64_t> request_of(const Message& message);

@@ -45,7 +45,8 @@ Joined read_joined(schema::Joined::Reader from, Input& in) {
   return {.epoch = from.getEpoch(),
           .member = in.at("Joined.member").rank(from.getMember()),
           .world_size = in.at("Joined.worldSize").rank(from.getWorldSize()),
-          .session = from.getSession()};
+          .session = from.getSession(),
+          .attempt = in.at("Joined.attempt").attempt(from.getAttempt())};
 }
 
 Publish read_publish(schema::Publish::Reader from, Input& in) {
@@ -187,6 +188,7 @@ void write(Builder out, const Joined& joined) {
   to.setMember(joined.member);
   to.setWorldSize(joined.world_size);
   to.setSession(joined.session);
+  to.setAttempt(joined.attempt);
 }
 
 void write(Builder out, const Publish& publish) {
@@ -315,6 +317,10 @@ void write(Builder out, const Unwatch& unwatch) {
   out.initUnwatch().setPublication(text_of(unwatch.publication));
 }
 
+void write(Builder out, const AttemptRaised& raised) {
+  out.initAttemptRaised().setAttempt(raised.attempt);
+}
+
 Message read_rendezvous_message(schema::Message::Reader from, Input& in) {
   using Which = schema::Message::Which;
   switch (from.which()) {
@@ -335,6 +341,8 @@ Message read_rendezvous_message(schema::Message::Reader from, Input& in) {
     case Which::EXCHANGE_GIVEN_UP: return read_given_up(in.at("ExchangeGivenUp").pass(from.getExchangeGivenUp()), in);
     case Which::UNWATCH:
       return Unwatch{in.at("Unwatch.publication").name(from.getUnwatch().getPublication(), max_name_bytes)};
+    case Which::ATTEMPT_RAISED:
+      return AttemptRaised{in.at("AttemptRaised.attempt").attempt(from.getAttemptRaised().getAttempt())};
     default: in.at("Message").reject("is not for the rendezvous");
   }
 }

@@ -22,6 +22,7 @@ void write(schema::Message::Builder out, const GatherQuit& quit);
 void write(schema::Message::Builder out, const GatherAbsent& absent);
 void write(schema::Message::Builder out, const ExchangeGivenUp& notice);
 void write(schema::Message::Builder out, const Unwatch& unwatch);
+void write(schema::Message::Builder out, const AttemptRaised& raised);
 
 /// Requires: the message is one of the above.
 Message read_rendezvous_message(schema::Message::Reader from, Input& in);

@@ -715,6 +715,26 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_one_message_are_refused_to_all) {
   for (const auto id : ids) BOOST_TEST(job.last<wire::Gathered>(id).values.size() == 4U);
 }
 
+// --- attempts ---
+
+BOOST_AUTO_TEST_CASE(an_attempt_that_a_member_raises_goes_to_all_and_to_those_that_join_later) {
+  Job job(3);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  BOOST_TEST(job.last<wire::Joined>(one).attempt == 0U);
+  job.send(one, wire::AttemptRaised{4});
+  for (const auto id : {zero, one}) BOOST_TEST(job.last<wire::AttemptRaised>(id).attempt == 4U);
+  const std::size_t before = job.clients.at(zero).messages;
+  job.send(zero, wire::AttemptRaised{4});
+  job.send(zero, wire::AttemptRaised{3});
+  BOOST_TEST(job.clients.at(zero).messages == before);
+  const auto two = job.join(2);
+  BOOST_TEST((job.last<wire::Joined>(two) == wire::Joined{1, 2, 3, 77, 4}));
+  const auto guest = job.join(wire::no_member);
+  check_refused(job, guest, wire::AttemptRaised{9});
+  BOOST_TEST(Rendezvous::is_notice(wire::AttemptRaised{}));
+}
+
 // --- guests ---
 
 BOOST_AUTO_TEST_CASE(a_guest_gets_the_first_free_number_beyond_the_members) {

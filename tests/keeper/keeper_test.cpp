@@ -92,6 +92,18 @@ class HeldUp {
   std::optional<std::weak_ptr<memory::SharedMemory>> first_;
 };
 
+/// The keeper of one host among several; here they are all in this process.
+KeeperOptions of_host(KeeperOptions options, int host) {
+  options.socket = options.job + " host " + std::to_string(host);
+  return options;
+}
+
+ErrorCode code_of_failed_publish(Session& session, State& state, const std::string& name) {
+  PublishOptions options = kept(1);
+  options.name = name;
+  return failure_of([&] { static_cast<void>(session.publish(state.catalog, options)); }).code();
+}
+
 nlohmann::json status_of(const KeeperOptions& options) {
   const auto loop = detail::surroundings_of_process().loop;
   std::unique_ptr<KeeperLink> link;
@@ -289,6 +301,69 @@ BOOST_AUTO_TEST_CASE(an_older_attempt_is_fenced) {
   BOOST_TEST((error.code() == ErrorCode::cancelled), error.what());
   const Publication after = fresh.publish(state.catalog, kept(2));
   BOOST_TEST(restored(fresh, 0, 1) == 2);
+}
+
+// It has forgotten both attempts. Their members know which is the newer one.
+BOOST_AUTO_TEST_CASE(a_keeper_that_was_started_again_fences_an_older_attempt) {
+  const Deadline deadline(240s);
+  for (const bool older_first : {false, true}) {
+    const KeeperOptions options = named(older_first ? "woken-first" : "woken-later");
+    auto keeper = start(options);
+    Session old = Session::join(member(0, 1, free_port()), with(options));
+    Session living = Session::join(member(0, 1, free_port()), with(options));
+    State state(0, 1);
+    state.set(1);
+    keeper.reset();
+    for (Session* const session : {&old, &living}) code_of_failed_publish(*session, state, "lost");
+    keeper = start(options);
+    PublishOptions woken = kept(1);
+    woken.name = "woken";
+    Publication of_old;
+    if (older_first) of_old = old.publish(state.catalog, woken);
+    const Publication before = living.publish(state.catalog, kept(1));
+    BOOST_TEST((code_of_failed_publish(old, state, "late") == ErrorCode::cancelled));
+    PublishOptions next = kept(1);
+    next.name = "next";
+    const Publication after = living.publish(state.catalog, next);
+    BOOST_TEST(status_of(options).at("attempts") == 2);
+  }
+}
+
+// The keeper that counted the older attempt has ended, and no other has met it.
+BOOST_AUTO_TEST_CASE(an_attempt_that_a_new_keeper_has_never_met_is_fenced_when_it_wakes_up) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("never-met");
+  auto keeper = start(options);
+  Session::join(member(0, 1, free_port()), with(options)).close(patience);
+  Session old = Session::join(member(0, 1, free_port()), with(options));
+  BOOST_TEST(status_of(options).at("attempts") == 2);
+  State state(0, 1);
+  state.set(1);
+  keeper.reset();
+  code_of_failed_publish(old, state, "lost");
+  keeper = start(options);
+  Session living = Session::join(member(0, 1, free_port()), with(options));
+  BOOST_TEST(status_of(options).at("attempts") == 1);
+  BOOST_TEST((code_of_failed_publish(old, state, "late") == ErrorCode::cancelled));
+  const Publication publication = living.publish(state.catalog, kept(1));
+  BOOST_TEST(restored(living, 0, 1) == 1);
+}
+
+// The keeper of member 0's host is new.
+BOOST_AUTO_TEST_CASE(all_keepers_of_a_session_count_it_as_the_one_that_has_seen_most) {
+  const Deadline deadline(240s);
+  const KeeperOptions has_seen = of_host(named("counted"), 0);
+  const KeeperOptions is_new = of_host(named("counted"), 1);
+  const auto first = start(has_seen);
+  for (int i = 0; i < 3; ++i) Session::join(member(0, 1, free_port()), with(has_seen)).close(patience);
+  const auto second = start(is_new);
+  const std::uint16_t port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), with(rank == 0 ? is_new : has_seen));
+    session.barrier(patience);
+    while (status_of(rank == 0 ? is_new : has_seen).at("attempts") != 4) std::this_thread::sleep_for(10ms);
+    session.barrier(patience);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(a_keeper_that_is_there_again_is_used_again) {

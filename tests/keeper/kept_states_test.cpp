@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/job.hpp"
+#include "wire/limits.hpp"
 
 BOOST_AUTO_TEST_SUITE(kept_states)
 
@@ -26,16 +27,18 @@ namespace {
 
 constexpr std::uint64_t monday = 100;  // sessions
 constexpr std::uint64_t tuesday = 200;
+constexpr std::uint64_t wednesday = 50;  // numbers of sessions are random
 
 std::shared_ptr<memory::SharedMemory> memory_of(ByteCount bytes) {
   return std::make_shared<memory::SharedMemory>(bytes, memory::SharedMemory::Pages::on_touch);
 }
 
-/// Memory is there at once; its pages are not taken, so that budgets can be large.
+/// Memory is there at once; its pages are not taken, so that budgets can be large. What writes has joined its session.
 struct Kept : KeptStates {
   explicit Kept(ByteCount budget) : KeptStates("train", budget) {}
 
   Given begin(std::uint64_t trainer, std::uint64_t session, const wire::KeepBegin& asked) {
+    attempt(session);
     const Given given = KeptStates::begin(trainer, session, asked);
     if (given.fresh) provide(given.snapshot->buffer, memory_of(asked.size_bytes));
     return given;
@@ -143,6 +146,61 @@ BOOST_AUTO_TEST_CASE(an_older_attempt_writes_no_more) {
   BOOST_TEST(kept.attempt(tuesday) == 2U);
   BOOST_TEST((failure_of([&] { kept.attempt(monday); }).code() == ErrorCode::cancelled));
   BOOST_TEST((failure_of([&] { kept.begin(1, monday, of(2)); }).code() == ErrorCode::cancelled));
+}
+
+BOOST_AUTO_TEST_CASE(a_session_that_a_process_joins_comes_after_all_that_are_known) {
+  Kept kept(1000);
+  BOOST_TEST(kept.attempts() == 0U);
+  BOOST_TEST(kept.attempt(monday) == 1U);
+  BOOST_TEST(kept.attempt(tuesday, 5) == 5U);  // as other members were told
+  BOOST_TEST(kept.attempt(wednesday) == 6U);
+  BOOST_TEST(kept.newest_session() == wednesday);
+  BOOST_TEST(kept.attempt_of(tuesday) == 5U);
+  BOOST_TEST(
+      (failure_of([&] { kept.attempt(tuesday, 5); }).code() == ErrorCode::cancelled));  // it is known to be older
+  BOOST_TEST(kept.attempt(wednesday, 9, true) == 9U);
+  BOOST_TEST(kept.attempt(wednesday, 7) == 9U);
+  BOOST_TEST(kept.attempt(4711, wire::max_attempt) == wire::max_attempt);
+  BOOST_TEST(kept.attempt(4712) == wire::max_attempt);  // there is no higher one
+}
+
+// Nobody joins: the keeper was started again, and has forgotten both.
+BOOST_AUTO_TEST_CASE(a_keeper_that_knows_no_session_believes_the_higher_attempt) {
+  for (const bool older_first : {false, true}) {
+    Kept kept(1000);
+    if (older_first) BOOST_TEST(kept.attempt(tuesday, 3, true) == 3U);
+    BOOST_TEST(kept.attempt(monday, 4, true) == 4U);
+    BOOST_TEST((failure_of([&] { kept.attempt(tuesday, 3, true); }).code() == ErrorCode::cancelled));
+    BOOST_TEST(kept.attempt(monday, 4, true) == 4U);
+    BOOST_TEST(kept.attempt(wednesday) == 5U);
+    BOOST_TEST((failure_of([&] { kept.attempt(monday, 4, true); }).code() == ErrorCode::cancelled));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_session_that_wakes_up_is_older_than_one_that_was_joined_here) {
+  Kept kept(1000);
+  BOOST_TEST(kept.attempt(tuesday) == 1U);
+  // The keeper before this one counted to seven.
+  BOOST_TEST((failure_of([&] { kept.attempt(monday, 7, true); }).code() == ErrorCode::cancelled));
+  BOOST_TEST(kept.attempt(tuesday, 1, true) == 1U);
+  kept.keep(1, tuesday, of(1));
+}
+
+BOOST_AUTO_TEST_CASE(of_two_sessions_that_overlap_all_keepers_take_the_same) {
+  const auto joined = [](Kept& kept, std::uint64_t first, std::uint64_t second) {
+    kept.attempt(first);
+    BOOST_TEST(kept.attempt(second) == 2U);
+    // Both were told by the other host's keeper that they are attempt 2.
+    BOOST_TEST(kept.attempt(tuesday, 2, true) == 2U);
+    BOOST_TEST((failure_of([&] { kept.attempt(monday, 2, true); }).code() == ErrorCode::cancelled));
+    BOOST_TEST(kept.newest_session() == tuesday);
+    BOOST_TEST(kept.attempt(monday, 3, true) == 3U);  // one more process has joined it elsewhere
+    BOOST_TEST(kept.newest_session() == monday);
+  };
+  Kept one(1000);
+  joined(one, monday, tuesday);
+  Kept other(1000);
+  joined(other, tuesday, monday);
 }
 
 BOOST_AUTO_TEST_CASE(what_an_earlier_attempt_left_stays_until_each_writer_of_the_newest_has_a_complete_one) {
@@ -301,6 +359,7 @@ BOOST_AUTO_TEST_CASE(a_promise_goes_with_the_last_snapshot_of_its_name) {
 
 BOOST_AUTO_TEST_CASE(memory_that_is_being_taken_counts_and_cannot_be_ended) {
   Kept kept(400);
+  kept.attempt(monday);
   const auto given = kept.KeptStates::begin(1, monday, of(1));
   BOOST_TEST(given.fresh);
   BOOST_TEST(!given.snapshot->memory);
@@ -315,6 +374,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_being_taken_counts_and_cannot_be_ended) {
 BOOST_AUTO_TEST_CASE(a_snapshot_that_is_gone_before_its_memory_is_there_leaves_no_trace) {
   for (const std::string how : {"ended", "quit", "begun anew"}) {
     Kept kept(200);
+    kept.attempt(monday);
     const std::uint64_t buffer = kept.KeptStates::begin(1, monday, of(1)).snapshot->buffer;
     if (how == "ended") kept.ended(1, {});
     if (how == "quit") kept.quit(1, buffer, true);

@@ -270,7 +270,8 @@ BOOST_AUTO_TEST_CASE(a_member_may_not_join_or_publish_for_another) {
       wire::Watch{"state"},
       wire::Lookup{{0}},
       wire::GatherQuit{"all"},
-      wire::ExchangeGivenUp{1, 0, {}, {}, {}, {}}};
+      wire::ExchangeGivenUp{1, 0, {}, {}, {}, {}},
+      wire::AttemptRaised{1}};
   const Job job;
   for (const wire::Message& message : forbidden) {
     Stranger stranger(job.port);

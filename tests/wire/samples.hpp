@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "wire/exchange_note.hpp"
+#include "wire/limits.hpp"
 #include "wire/messages.hpp"
 
 // Random but valid values of all types that are sent.
@@ -24,6 +25,7 @@ class Maker {
   std::uint64_t below(std::uint64_t bound) { return random_() % bound; }
   std::uint64_t word() { return below(4) == 0 ? 0 : random_(); }
   std::int32_t rank() { return static_cast<std::int32_t>(below(4096)); }
+  std::uint32_t attempt() { return static_cast<std::uint32_t>(below(max_attempt + std::uint64_t{1})); }
   Bytes bytes(std::size_t most) {
     Bytes result(below(most + 1));
     for (std::byte& byte : result) byte = static_cast<std::byte>(random_());
@@ -158,7 +160,7 @@ class Maker {
         Failure{word(), error(), text(500), parts()},
         Goodbye{},
         Join{member()},
-        Joined{static_cast<std::uint32_t>(random_()), rank(), rank(), word()},
+        Joined{static_cast<std::uint32_t>(random_()), rank(), rank(), word(), attempt()},
         Publish{text(200), publication()},
         Watch{text(200)},
         roster(),
@@ -192,8 +194,9 @@ class Maker {
                                                                                static_cast<std::uint32_t>(random_()),
                                                                                static_cast<std::uint32_t>(below(1000))};
                                                   })},
-        KeepJob{word(), word(), text(40), static_cast<std::uint16_t>(random_()), text(200), rank(), bytes(100)},
-        KeepJoined{word(), static_cast<std::uint32_t>(random_()), static_cast<std::uint32_t>(random_())},
+        KeepJob{word(), word(), text(40), static_cast<std::uint16_t>(random_()), text(200), rank(), bytes(100),
+                attempt(), below(2) == 0},
+        KeepJoined{word(), attempt(), static_cast<std::uint32_t>(random_())},
         KeepBegin{word(), text(200), static_cast<std::int64_t>(random_()), rank(),
                   static_cast<std::uint32_t>(random_()), word(), words(), restored(), below(2) == 0, below(2) == 0,
                   static_cast<std::int32_t>(below(9)) - 1},
@@ -214,6 +217,7 @@ class Maker {
         KeepStatus{word(), text(2000)},
         KeepDrop{word(), text(200)},
         KeepOrphan{word()},
+        AttemptRaised{attempt()},
     };
   }
 
