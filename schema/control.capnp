@@ -122,6 +122,7 @@ struct Roster {
     manifest @4 :UInt32;  # index into digests
     values @5 :UInt32;
     origin @6 :UInt64;
+    attempt @7 :UInt32;
   }
 }
 

@@ -25,6 +25,7 @@ struct PublicationRecord {
   manifest @5 :Common.Digest;
   values @6 :Common.Digest;
   origin @7 :UInt64;
+  attempt @8 :UInt32;
 }
 
 # A layout rule in its neutral form, so that a new kind of layout needs no schema change.

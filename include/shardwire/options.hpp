@@ -148,7 +148,8 @@ enum class StepRule : std::uint8_t {
   /// published a step and do not describe it pass it over after RestoreOptions::notice. What may be absent
   /// (Absent::skip, Absent::zero) does not count. Each restore chooses for itself: ranks that restore one state together
   /// agree on a step (Session::inventory(), Session::gather()) and name it. Steps may have different layouts: state that outlived an earlier job beside
-  /// that of the present one.
+  /// that of the present one. State of the present one comes first, then that of later attempts of the job before that of earlier ones,
+  /// whatever the steps.
   newest_complete,
 };
 

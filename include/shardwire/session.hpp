@@ -361,7 +361,8 @@ class Session {
   /// Cost:   one connection and its sockets per publisher, kept for later restores. Intended for people and logs.
   std::vector<PeerPath> paths(const std::string& name = "state", Duration timeout = std::chrono::seconds(10));
   /// What members publish under `name` at this moment, at `step`; without a step, at the newest step at which no rank is
-  /// absent, else at the newest. Reads descriptions of publications, no tensors; they are kept for later restores.
+  /// absent, else at the newest. What keepers publish of earlier attempts of the job counts as older, as with
+  /// StepRule::newest_complete. Reads descriptions of publications, no tensors; they are kept for later restores.
   /// Errors: throws Error{layout_mismatch} if publishers of the step declare layouts over different numbers of ranks, or
   ///         one rank twice with different ones; Error{timed_out} naming the ranks that did not describe themselves
   ///         within `timeout`; as paths().

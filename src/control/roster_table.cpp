@@ -10,14 +10,15 @@ namespace shardwire {
 
 namespace {
 
-using GroupKey = std::tuple<std::uint32_t, std::uint64_t, std::int64_t, std::uint64_t, wire::Digest, wire::Digest>;
+using GroupKey =
+    std::tuple<std::uint32_t, std::uint64_t, std::int64_t, std::uint64_t, wire::Digest, wire::Digest, std::uint32_t>;
 
 GroupKey key_of(const wire::RosterGroup& group) {
-  return {group.epoch, group.origin, group.step, group.generation, group.manifest, group.values};
+  return {group.epoch, group.origin, group.step, group.generation, group.manifest, group.values, group.attempt};
 }
 
 GroupKey key_of(const wire::PublicationRecord& record) {
-  return {record.epoch, record.origin, record.step, record.generation, record.manifest, record.values};
+  return {record.epoch, record.origin, record.step, record.generation, record.manifest, record.values, record.attempt};
 }
 
 }  // namespace
@@ -50,8 +51,8 @@ wire::Roster RosterTable::message_for(const Changes& changes) const {
         do ++last;
         while (last == 0 || groups_.contains(last));
         found->second = last;
-        message.groups.push_back(
-            {last, record->epoch, record->origin, record->step, record->generation, record->manifest, record->values});
+        message.groups.push_back({last, record->epoch, record->origin, record->step, record->generation,
+                                  record->manifest, record->values, record->attempt});
       }
       wanted = {found->second, record->layout_rank};
     }
@@ -147,7 +148,8 @@ wire::PublicationRecord RosterTable::record_of(std::int32_t member, const Entry&
           .generation = group.generation,
           .live = true,
           .manifest = group.manifest,
-          .values = group.values};
+          .values = group.values,
+          .attempt = group.attempt};
 }
 
 std::optional<wire::PublicationRecord> RosterTable::record(std::int32_t member) const {

@@ -166,7 +166,7 @@ void Keeper::dismiss_older(std::uint32_t attempt) {
 void Keeper::publish_left() {
   if (!job_) return;
   publications_->publish(
-      *job_, states_.without_trainer(),
+      *job_, states_,
       [this, loop = loop_, session = job_->session, alive = std::weak_ptr<bool>(alive_)](std::size_t failed) {
         loop->post([this, session, failed, alive] {
           if (!alive.expired()) published(session, failed);

@@ -77,14 +77,16 @@ std::set<std::uint64_t> KeptPublications::published() const {
   return buffers;
 }
 
-void KeptPublications::publish(const wire::KeepJob& job, const std::vector<const Snapshot*>& snapshots, Done done) {
+void KeptPublications::publish(const wire::KeepJob& job, const KeptStates& states, Done done) {
   wanted_session_ = job.session;
   std::vector<Wanted> wanted;
-  for (const Snapshot* one : snapshots) {
+  for (const Snapshot* one : states.without_trainer()) {
+    const bool earlier = one->session != job.session;
     wanted.push_back({one->buffer,
                       {.name = one->name,
                        .step = one->step,
-                       .origin = one->session == job.session ? 0 : one->session,
+                       .origin = earlier ? one->session : 0,
+                       .attempt = earlier ? states.attempt_of(one->session) : 0,
                        .layout_rank = one->layout_rank,
                        .manifest = one->manifest,
                        .values = one->values,

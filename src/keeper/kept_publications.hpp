@@ -33,10 +33,11 @@ class KeptPublications {
   KeptPublications(const KeptPublications&) = delete;
   KeptPublications& operator=(const KeptPublications&) = delete;
 
-  /// Publishes those that are not published in this session yet, and leaves earlier ones. `done` runs on the thread of
-  /// this object, with the number of those that could not be published; not if a newer session is wanted meanwhile.
+  /// Publishes snapshots whose trainers have ended, as far as they are not published in this session yet, and leaves earlier
+  /// ones. `done` runs on the thread of this object, with the number of those that could not be published; not if a newer
+  /// session is wanted meanwhile.
   using Done = std::function<void(std::size_t failed)>;
-  void publish(const wire::KeepJob& job, const std::vector<const Snapshot*>& snapshots, Done done);
+  void publish(const wire::KeepJob& job, const KeptStates& states, Done done);
   /// Ends the publications of other buffers, and lets go of their memory.
   void keep_only(std::set<std::uint64_t> buffers);
   /// Buffers that are published now.

@@ -211,7 +211,7 @@ Discovery::Records Discovery::choose_step(Records records) {
   if (chooses()) {
     Records next = step_choice_.next(records);
     if (!next.empty()) return next;
-    const auto& newest = *std::ranges::max_element(records, {}, &wire::PublicationRecord::step);
+    const wire::PublicationRecord newest = by_preference(records).front().records.front();
     const auto known = services_.metadata().manifests.find(newest.manifest);
     const bool described = known != services_.metadata().manifests.end();
     if (described && name_.possible(known->second->ranks, newest.step).empty() && !waits_for_keepers()) {
@@ -233,8 +233,9 @@ bool Discovery::chooses() const {
 
 // A state that is to be preferred to this one is published, whose sources decide whether the restore fails.
 bool Discovery::is_older(const Records& records) const {
-  const StateOf state = StateOf::of(records.front());
-  return chooses() && std::ranges::any_of(sources(), [&](const auto& one) { return StateOf::of(one) < state; });
+  if (!chooses()) return false;
+  const std::vector<PublishedState> states = by_preference(sources());
+  return !states.empty() && states.front().of != StateOf::of(records.front());
 }
 
 void Discovery::pass_over(const Records& records, const Error& why) {
@@ -249,8 +250,12 @@ void Discovery::pass_over(const Records& records, const Error& why) {
 void Discovery::wait_for_descriptions(const Records& records) {
   if (waits(descriptions_wait_, options_.notice, false)) return;
   const std::int64_t step = records.front().step;
-  Records older = sources();
-  std::erase_if(older, [&](const auto& record) { return !(StateOf::of(records.front()) < StateOf::of(record)); });
+  Records older;
+  bool passed = false;
+  for (const PublishedState& state : by_preference(sources())) {
+    if (passed) older.insert(older.end(), state.records.begin(), state.records.end());
+    passed = passed || state.of == StateOf::of(records.front());
+  }
   if (step_choice_.is_exhausted(older)) return;
   undescribed_.insert(step);
   step_choice_.note_incomplete(records, {});

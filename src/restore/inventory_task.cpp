@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -61,23 +60,17 @@ void InventoryTask::require_possible(const Inventory& inventory, const Records& 
 
 // Publications of one step and one session, if there are any.
 InventoryTask::Records InventoryTask::chosen(const Records& all) const {
-  struct Step {
-    std::set<int> published;
-    int ranks = 0;  // of its layouts
-    Records records;
-    [[nodiscard]] bool is_complete() const { return published.size() == static_cast<std::size_t>(ranks); }
+  std::vector<PublishedState> states = by_preference(all);
+  if (request_.step) std::erase_if(states, [&](const PublishedState& one) { return one.of.step != *request_.step; });
+  if (states.empty()) return {};
+  const auto is_complete = [&](const PublishedState& one) {
+    std::set<int> ranks;
+    for (const auto& record : one.records) ranks.insert(record.layout_rank);
+    const int all_ranks = services_.metadata().manifests.at(one.records.back().manifest)->ranks;
+    return ranks.size() == static_cast<std::size_t>(all_ranks);
   };
-  std::map<StateOf, Step> steps;  // the first choice first
-  for (const auto& record : all) {
-    if (request_.step && record.step != *request_.step) continue;
-    Step& step = steps[StateOf::of(record)];
-    step.published.insert(record.layout_rank);
-    step.ranks = services_.metadata().manifests.at(record.manifest)->ranks;
-    step.records.push_back(record);
-  }
-  if (steps.empty()) return {};
-  const auto complete = std::ranges::find_if(steps, [](const auto& one) { return one.second.is_complete(); });
-  return std::move((complete == steps.end() ? steps.begin() : complete)->second.records);
+  const auto complete = std::ranges::find_if(states, is_complete);
+  return std::move((complete == states.end() ? states.begin() : complete)->records);
 }
 
 std::vector<int> InventoryTask::awaited(const Records& all, std::int64_t step, int ranks) const {

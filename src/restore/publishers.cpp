@@ -4,8 +4,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "shardwire/error.hpp"
 #include "support/list_of.hpp"
@@ -41,6 +44,16 @@ std::optional<int> distance_of(std::span<const wire::PublicationRecord> records,
     only = distance;
   }
   return only;
+}
+
+// By origin.
+std::map<std::uint64_t, std::uint32_t> attempts_of(std::span<const wire::PublicationRecord> published) {
+  std::map<std::uint64_t, std::uint32_t> attempts;
+  for (const auto& record : published) {
+    std::uint32_t& highest = attempts[record.origin];
+    highest = std::max(highest, record.attempt);
+  }
+  return attempts;
 }
 
 }  // namespace
@@ -91,14 +104,30 @@ std::vector<int> possible_publishers(const Directory& directory, std::span<const
   return others_departed ? std::vector<int>() : all;
 }
 
+std::vector<PublishedState> by_preference(std::span<const wire::PublicationRecord> published) {
+  const std::map<std::uint64_t, std::uint32_t> attempts = attempts_of(published);
+  using Key = std::tuple<bool, std::uint32_t, std::int64_t, std::uint64_t>;
+  std::map<Key, PublishedState, std::greater<>> states;
+  for (const auto& record : published) {
+    const std::uint32_t attempt = attempts.at(record.origin);
+    PublishedState& state = states[Key(record.origin == 0, attempt, record.step, record.origin)];
+    state.of = StateOf::of(record);
+    state.records.push_back(record);
+  }
+  std::vector<PublishedState> ordered;
+  for (auto& [key, state] : states) ordered.push_back(std::move(state));
+  return ordered;
+}
+
 void keep_one_origin(std::vector<wire::PublicationRecord>& records) {
   std::map<std::uint64_t, std::set<int>> ranks;
   for (const auto& record : records) ranks[record.origin].insert(record.layout_rank);
   if (ranks.size() < 2) return;
   std::uint64_t best = 0;
   if (!ranks.contains(0)) {
-    best = std::ranges::max_element(ranks, {}, [](const auto& one) {
-             return std::pair(one.second.size(), one.first);
+    const std::map<std::uint64_t, std::uint32_t> attempts = attempts_of(records);
+    best = std::ranges::max_element(ranks, {}, [&](const auto& one) {
+             return std::tuple(one.second.size(), attempts.at(one.first), one.first);
            })->first;
   }
   std::erase_if(records, [&](const auto& record) { return record.origin != best; });

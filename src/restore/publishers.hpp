@@ -44,7 +44,7 @@ struct StateOf {
   std::uint64_t origin = 0;  ///< see wire::PublicationRecord
 
   static StateOf of(const wire::PublicationRecord& record) { return {record.step, record.origin}; }
-  /// The newest step first, and of one step that of this session.
+  /// For lists of steps: the newest first, and of one step that of this session.
   bool operator<(const StateOf& other) const {
     if (step != other.step) return step > other.step;
     if ((origin == 0) != (other.origin == 0)) return origin == 0;
@@ -53,8 +53,18 @@ struct StateOf {
   bool operator==(const StateOf&) const = default;
 };
 
+struct PublishedState {
+  StateOf of{};
+  std::vector<wire::PublicationRecord> records{};
+};
+
+/// The publications by state. What comes first is to be preferred: states of this session, then those of later attempts
+/// of the job, and of one session those of newer steps. The attempt of a session is the highest that its publications name: a
+/// keeper may have lost its trainers before they were told of a higher one.
+std::vector<PublishedState> by_preference(std::span<const wire::PublicationRecord> published);
+
 /// Leaves publications of one session (PublicationRecord::origin): of this one, if there are any, else of that with the
-/// most ranks.
+/// most ranks, and of several such of the latest attempt.
 void keep_one_origin(std::vector<wire::PublicationRecord>& records);
 
 /// The newest step at which every rank is published that is published at any step; none if there is no such step, or no

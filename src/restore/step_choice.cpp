@@ -6,28 +6,22 @@
 
 namespace shardwire::restore {
 
-std::map<StateOf, StepChoice::Records> StepChoice::grouped(const Records& published) {
-  std::map<StateOf, Records> steps;
-  for (const auto& record : published) steps[StateOf::of(record)].push_back(record);
-  return steps;
-}
-
 StepChoice::Records StepChoice::next(const Records& published) {
-  auto steps = grouped(published);
+  std::vector<PublishedState> states = by_preference(published);
   std::erase_if(incomplete_, [&](const auto& one) {
-    const auto now = steps.find(one.first);
-    return now == steps.end() || now->second != one.second.records;
+    const auto now = std::ranges::find(states, one.first, &PublishedState::of);
+    return now == states.end() || now->records != one.second.records;
   });
-  for (auto& [step, records] : steps) {
-    if (!incomplete_.contains(step)) return std::move(records);
+  for (PublishedState& state : states) {
+    if (!incomplete_.contains(state.of)) return std::move(state.records);
   }
   return {};
 }
 
 bool StepChoice::is_exhausted(const Records& published) const {
-  return std::ranges::all_of(grouped(published), [&](const auto& step) {
-    const auto known = incomplete_.find(step.first);
-    return known != incomplete_.end() && known->second.records == step.second;
+  return std::ranges::all_of(by_preference(published), [&](const PublishedState& state) {
+    const auto known = incomplete_.find(state.of);
+    return known != incomplete_.end() && known->second.records == state.records;
   });
 }
 

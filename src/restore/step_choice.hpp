@@ -19,8 +19,8 @@ class StepChoice {
  public:
   using Records = std::vector<wire::PublicationRecord>;
 
-  /// The publications of the newest step that is not known to be incomplete; none if all are. If a step was published
-  /// in several sessions, each counts as one of its own, this one first. `published`: at any step.
+  /// The publications of the state to be preferred (by_preference()) of those that are not known to be incomplete; none if
+  /// all are. `published`: at any step.
   /// Forgets steps whose publications have changed.
   Records next(const Records& published);
   /// A plan over `records`, all of one step, had gaps; none: it cannot be used.
@@ -39,7 +39,6 @@ class StepChoice {
   [[nodiscard]] std::vector<IncompleteStep> incomplete() const;
 
  private:
-  static std::map<StateOf, Records> grouped(const Records& published);
   struct Passed {
     Records records;
     std::vector<Gap> gaps;

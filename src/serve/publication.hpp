@@ -30,7 +30,8 @@ struct SHARDWIRE_LOCAL PublicationState {
   std::string name;
   Rank layout_rank{};
   std::int64_t step = 0;
-  std::uint64_t origin = 0;  ///< see wire::PublicationRecord
+  std::uint64_t origin = 0;   ///< see wire::PublicationRecord
+  std::uint32_t attempt = 0;  ///< likewise
   std::uint64_t generation = 0;
   DescribedCatalog described;
   struct Tensor {

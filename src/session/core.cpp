@@ -314,7 +314,8 @@ void Core::announce(const detail::PublicationState& publication, bool live) {
                                        .generation = publication.generation,
                                        .live = live,
                                        .manifest = publication.described.manifest_digest,
-                                       .values = publication.described.values_digest};
+                                       .values = publication.described.values_digest,
+                                       .attempt = publication.attempt};
   membership_.send(wire::Publish{publication.name, record});
 }
 

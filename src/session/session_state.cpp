@@ -421,6 +421,7 @@ std::shared_ptr<PublicationState> SessionState::publish_kept(const KeptSnapshot&
   publication->layout_rank = Rank{kept.layout_rank};
   publication->step = kept.step;
   publication->origin = kept.origin;
+  publication->attempt = kept.attempt;
   publication->generation = next_generation_++;
   publication->described = described(kept.manifest, kept.values);
   publication->use_kept(kept.tensors, memory->adopt_shared(kept.memory));

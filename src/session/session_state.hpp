@@ -72,7 +72,8 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   struct KeptSnapshot {
     std::string name;
     std::int64_t step = 0;
-    std::uint64_t origin = 0;  ///< see wire::PublicationRecord
+    std::uint64_t origin = 0;   ///< see wire::PublicationRecord
+    std::uint32_t attempt = 0;  ///< likewise
     std::int32_t layout_rank = 0;
     Bytes manifest;  ///< encoded, as the next
     Bytes values;

@@ -75,6 +75,7 @@ struct PublicationRecord {
   bool live = true;  ///< false: withdrawn
   Digest manifest{};
   Digest values{};
+  std::uint32_t attempt = 0;  ///< of the origin, as far as the publisher knows, see AttemptRaised; 0: this session
   bool operator==(const PublicationRecord&) const = default;
 };
 
@@ -133,6 +134,7 @@ struct RosterGroup {
   std::uint64_t generation = 0;
   Digest manifest{};
   Digest values{};
+  std::uint32_t attempt = 0;
   bool operator==(const RosterGroup&) const = default;
 };
 /// The publications under a name, or the changes since the last roster of that name.

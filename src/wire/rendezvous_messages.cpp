@@ -61,6 +61,7 @@ Publish read_publish(schema::Publish::Reader from, Input& in) {
   publish.record.live = !record.getWithdrawn();
   publish.record.manifest = in.at("Publish.record.manifest").digest(record.getManifest());
   publish.record.values = in.at("Publish.record.values").digest(record.getValues());
+  publish.record.attempt = in.at("Publish.record.attempt").attempt(record.getAttempt());
   return publish;
 }
 
@@ -82,7 +83,8 @@ Roster read_roster(schema::Roster::Reader from, Input& in) {
       in.reject("refers past the end of the digests");
     }
     roster.groups.push_back({group.getNumber(), group.getEpoch(), group.getOrigin(), group.getStep(),
-                             group.getGeneration(), digests[group.getManifest()], digests[group.getValues()]});
+                             group.getGeneration(), digests[group.getManifest()], digests[group.getValues()],
+                             in.attempt(group.getAttempt())});
   }
   roster.runs = decode_runs(in.at("Roster.runs").view(from.getRuns()), in);
   return roster;
@@ -198,6 +200,7 @@ void write(Builder out, const Publish& publish) {
   record.setMember(publish.record.member);
   record.setPlace(publish.record.layout_rank);
   record.setOrigin(publish.record.origin);
+  record.setAttempt(publish.record.attempt);
   record.setStep(publish.record.step);
   record.setGeneration(publish.record.generation);
   record.setWithdrawn(!publish.record.live);
@@ -226,6 +229,7 @@ void write(Builder out, const Roster& roster) {
     groups[i].setNumber(roster.groups[i].number);
     groups[i].setEpoch(roster.groups[i].epoch);
     groups[i].setOrigin(roster.groups[i].origin);
+    groups[i].setAttempt(roster.groups[i].attempt);
     groups[i].setStep(roster.groups[i].step);
     groups[i].setGeneration(roster.groups[i].generation);
     groups[i].setManifest(indices[i].first);

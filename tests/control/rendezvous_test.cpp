@@ -748,11 +748,13 @@ BOOST_AUTO_TEST_CASE(a_guest_gets_the_first_free_number_beyond_the_members) {
   const auto three = job.join(wire::no_member);
   BOOST_TEST((job.last<wire::Joined>(three) == wire::Joined{2, 2, 2, 77}));
   job.send(zero, wire::Watch{"state"});
-  job.send(three, wire::Publish{"state", {.member = 2, .origin = 5, .layout_rank = 7, .step = 4, .generation = 1}});
+  job.send(three, wire::Publish{
+                      "state", {.member = 2, .origin = 5, .layout_rank = 7, .step = 4, .generation = 1, .attempt = 3}});
   const auto published = job.clients.at(zero).directory.publications("state");
   BOOST_REQUIRE(published.size() == 1U);
   BOOST_TEST(published[0].member == 2);
   BOOST_TEST(published[0].origin == 5U);
+  BOOST_TEST(published[0].attempt == 3U);
   BOOST_TEST(published[0].layout_rank == 7);
   check_refused(job, three, wire::Publish{"state", {.member = 1, .generation = 1}});
 }

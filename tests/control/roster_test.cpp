@@ -99,6 +99,7 @@ BOOST_AUTO_TEST_CASE(any_sequence_of_changes_gives_what_a_plain_map_gives) {
         is.live = below(5) != 0;
         is.manifest = digest(static_cast<std::uint64_t>(member) / 64);
         is.values = digest(below(4) == 0 ? random() : 9);
+        is.attempt = static_cast<std::uint32_t>(below(2));
         changes[member] = is;
         if (is.live) {
           model[member] = is;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -363,6 +364,40 @@ BOOST_AUTO_TEST_CASE(all_keepers_of_a_session_count_it_as_the_one_that_has_seen_
     session.barrier(patience);
     while (status_of(rank == 0 ? is_new : has_seen).at("attempts") != 4) std::this_thread::sleep_for(10ms);
     session.barrier(patience);
+  });
+}
+
+// A host that took no part in the second attempt comes back with what it holds of the first.
+BOOST_AUTO_TEST_CASE(what_an_attempt_has_kept_counts_more_than_higher_steps_of_an_earlier_one) {
+  const Deadline deadline(240s);
+  const KeeperOptions stays = of_host(named("stale"), 0);
+  const KeeperOptions away = of_host(named("stale"), 1);
+  const auto of_stays = start(stays);
+  const auto of_away = start(away);
+  const auto on_both = [&](const std::function<void(Session&)>& body) {
+    const std::uint16_t port = free_port();
+    on_members(2, [&](int rank) {
+      Session session = Session::join(member(rank, 2, port), with(rank == 0 ? stays : away));
+      session.barrier(patience);
+      body(session);
+      session.barrier(patience);
+    });
+  };
+  on_both([](Session& session) {
+    State replica(0, 1);
+    replica.set(100);
+    const Publication publication = session.publish(replica.catalog, kept(100));
+    session.barrier(patience);
+  });
+  train(stays, 1, 59, 60);  // goes back to step 58
+  on_both([](Session& session) {
+    BOOST_TEST(session.inventory("state", {}, patience).step == 60);
+    BOOST_TEST(restored(session, 0, 1) == 60);
+    State replica(0, 1);
+    RestoreOptions earlier = within(patience);
+    earlier.step = 100;
+    session.restore(replica.catalog, earlier).wait();  // by its number
+    BOOST_TEST(replica.wrong(100) == 0U);
   });
 }
 

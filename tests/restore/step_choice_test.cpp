@@ -24,6 +24,13 @@ wire::PublicationRecord record(int rank, std::int64_t step, std::uint64_t genera
   return one;
 }
 
+/// That a keeper publishes of an earlier session.
+wire::PublicationRecord of(wire::PublicationRecord one, std::uint64_t origin, std::uint32_t attempt) {
+  one.origin = origin;
+  one.attempt = attempt;
+  return one;
+}
+
 Gap gap(const std::string& fqn) {
   return {fqn, "exp_avg", Box{{0}, {4}}, Rank{0}};
 }
@@ -93,13 +100,10 @@ BOOST_AUTO_TEST_CASE(nothing_is_left_to_try_until_something_changes) {
 }
 
 BOOST_AUTO_TEST_CASE(what_two_sessions_published_of_one_step_is_planned_apart) {
-  const auto of = [](wire::PublicationRecord record, std::uint64_t origin) {
-    record.origin = origin;
-    return record;
-  };
-  const StepChoice::Records published{of(record(0, 5), 7), of(record(1, 5), 9), record(2, 5), of(record(3, 6), 7)};
+  const StepChoice::Records published{of(record(0, 5), 9, 1), of(record(1, 5), 7, 2), record(2, 5),
+                                      of(record(3, 6), 9, 1)};
   StepChoice choice;
-  for (const auto& expected : {published[3], published[2], published[1], published[0]}) {
+  for (const auto& expected : {published[2], published[1], published[3], published[0]}) {
     const auto next = choice.next(published);
     BOOST_TEST_REQUIRE(next.size() == 1U);
     BOOST_TEST((next.front() == expected));
@@ -109,6 +113,31 @@ BOOST_AUTO_TEST_CASE(what_two_sessions_published_of_one_step_is_planned_apart) {
   BOOST_TEST(choice.incomplete().size() == 2U);  // steps
   choice.forget(5);
   BOOST_TEST((choice.next(published).front() == published[2]));
+}
+
+// It has gone back to an earlier step, or has begun from scratch.
+BOOST_AUTO_TEST_CASE(a_later_attempt_comes_before_an_earlier_one_whatever_its_steps) {
+  const StepChoice::Records published{of(record(0, 100), 9, 1), of(record(1, 60), 7, 2), of(record(2, 59), 7, 2)};
+  StepChoice choice;
+  for (const auto& expected : {published[1], published[2], published[0]}) {
+    const auto next = choice.next(published);
+    BOOST_TEST_REQUIRE(next.size() == 1U);
+    BOOST_TEST((next.front() == expected));
+    choice.note_incomplete(next, {gap("a")});
+  }
+  const auto all = choice.incomplete();  // by step
+  BOOST_TEST_REQUIRE(all.size() == 3U);
+  BOOST_TEST(all.front().step == 100);
+}
+
+// The keeper of rank 0 was not told that the attempt of session 7 has become higher.
+BOOST_AUTO_TEST_CASE(an_attempt_is_the_highest_that_its_publications_name) {
+  const StepChoice::Records published{of(record(0, 5), 7, 1), of(record(1, 5), 7, 4), of(record(2, 9), 8, 3)};
+  StepChoice choice;
+  const auto next = choice.next(published);
+  BOOST_TEST((next == StepChoice::Records{published[0], published[1]}));
+  choice.note_incomplete(next, {gap("a")});
+  BOOST_TEST((choice.next(published) == StepChoice::Records{published[2]}));
 }
 
 BOOST_AUTO_TEST_CASE(one_plan_takes_publications_of_one_session) {
@@ -124,6 +153,8 @@ BOOST_AUTO_TEST_CASE(one_plan_takes_publications_of_one_session) {
   BOOST_TEST((left(records) == StepChoice::Records{records[0], records[1]}));  // more ranks
   records[1] = records[0];
   BOOST_TEST((left(records) == StepChoice::Records{records[2]}));  // as many; all readers take the same
+  records[0].attempt = 1;
+  BOOST_TEST((left(records) == StepChoice::Records{records[0], records[1]}));  // as many, of a later attempt
 }
 
 BOOST_AUTO_TEST_SUITE_END()

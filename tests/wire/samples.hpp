@@ -232,7 +232,8 @@ class Maker {
     return {rank(), word(), text(100), text(40), static_cast<std::uint16_t>(random_()), text(100), text(100)};
   }
   PublicationRecord publication() {
-    return {rank(), 0, word(), rank(), static_cast<std::int64_t>(random_()), word(), below(2) == 0, digest(), digest()};
+    return {rank(),        0,        word(),   rank(),   static_cast<std::int64_t>(random_()), word(),
+            below(2) == 0, digest(), digest(), attempt()};
   }
   std::vector<std::int32_t> members() {
     std::vector<std::int32_t> result;
@@ -257,7 +258,8 @@ class Maker {
     const std::vector<Digest> digests{digest(), digest(), digest()};
     for (const std::int32_t number : members()) {
       result.groups.push_back({static_cast<std::uint32_t>(number) + 1, static_cast<std::uint32_t>(random_()), word(),
-                               static_cast<std::int64_t>(random_()), word(), digests[below(3)], digests[below(3)]});
+                               static_cast<std::int64_t>(random_()), word(), digests[below(3)], digests[below(3)],
+                               attempt()});
     }
     return result;
   }
