@@ -149,7 +149,7 @@ enum class StepRule : std::uint8_t {
   /// (Absent::skip, Absent::zero) does not count. Each restore chooses for itself: ranks that restore one state together
   /// agree on a step (Session::inventory(), Session::gather()) and name it. Steps may have different layouts: state that outlived an earlier job beside
   /// that of the present one. State of the present one comes first, then that of later attempts of the job before that of earlier ones,
-  /// whatever the steps.
+  /// whatever the steps: restore before the first publication, which hides what keepers hold. A warning names a higher step of theirs.
   newest_complete,
 };
 

@@ -95,7 +95,7 @@ struct CorruptBox {
   bool operator==(const CorruptBox&) const = default;
 };
 
-/// A step that StepRule::newest_complete has passed over.
+/// A step that StepRule::newest_complete has passed over: it comes before the one that was taken.
 struct IncompleteStep {
   std::int64_t step = 0;
   /// Wanted boxes that no source held. Empty: its sources did not describe themselves, or what they have does not fit, as a
@@ -126,7 +126,7 @@ struct RestoreReport {
   std::string transport;             ///< names and loaded versions of the open transports
   std::vector<PeerReport> peers;     ///< ascending by rank, one line per (peer, path)
   std::optional<std::int64_t> step;  ///< of the sources; none before they are chosen
-  std::vector<IncompleteStep> incomplete_steps;  ///< newer than `step`, newest first
+  std::vector<IncompleteStep> incomplete_steps;  ///< passed over for `step`, the highest first
   std::vector<TensorKey> skipped;                ///< elements or values wanted with Absent::skip that no source has
   std::vector<TensorKey> zeroed;                 ///< the same with Absent::zero
   std::vector<LostSource> lost;                  ///< in the order of the losses

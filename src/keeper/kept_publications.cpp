@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <tuple>
 #include <utility>
 
 #include "session/surroundings.hpp"
@@ -94,8 +95,11 @@ void KeptPublications::publish(const wire::KeepJob& job, const KeptStates& state
                        .digests = one->digests,
                        .memory = one->memory}});
   }
-  // An older step is complete only when a newer one that can be is: all that restore take the same.
-  std::ranges::stable_sort(wanted, std::ranges::greater(), [](const Wanted& one) { return one.snapshot.step; });
+  // In the order of restore::by_preference: a state is complete only when each that is preferred and can be is.
+  const auto preference = [](const Wanted& one) {
+    return std::tuple(one.snapshot.origin == 0, one.snapshot.attempt, one.snapshot.step);
+  };
+  std::ranges::stable_sort(wanted, std::ranges::greater(), preference);
   post([this, job, wanted = std::move(wanted), done = std::move(done)]() mutable {
     const std::size_t failed = publish_all(job, std::move(wanted));
     if (!is_over(job.session)) done(failed);

@@ -46,10 +46,12 @@ std::uint32_t KeptStates::attempt_of(std::uint64_t session) const {
 
 std::uint32_t KeptStates::attempt(std::uint64_t session, std::uint32_t told, bool again) {
   const bool known = attempts_.contains(session);
-  if (!known && !again) told = std::max(told, std::min(attempts(), wire::max_attempt - 1) + 1);
+  const bool begins = !known && !again;  // for this keeper
+  if (begins) told = std::max(told, std::min(attempts(), wire::max_attempt - 1) + 1);
   const std::uint32_t number = std::max({told, attempt_of(session), std::uint32_t{1}});
   const bool joined_earlier = !known && again && newest_has_joined_;
-  const bool is_newest = !joined_earlier && std::pair(number, session) >= std::pair(attempts(), newest_);
+  const bool is_higher = std::pair(number, session) >= std::pair(attempts(), newest_);
+  const bool is_newest = begins || (!joined_earlier && is_higher);
   if (known || is_newest) attempts_[session] = number;
   if (!is_newest) require_newest(session);
   if (std::exchange(newest_, session) != session) newest_has_joined_ = false;

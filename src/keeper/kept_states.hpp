@@ -56,7 +56,7 @@ class KeptStates {
 
   /// A process joins the session, or (`again`) has joined it before. `told`: its attempt, as far as the process knows it, see
   /// wire::AttemptRaised. Returns the attempt, from 1. The session is the newest from then on:
-  /// * if a process joins it that this keeper has not seen before: its attempt becomes higher than all that are known here;
+  /// * if a process joins it and it is not known here: its attempt becomes higher than all that are, up to wire::max_attempt;
   /// * if its attempt is higher than that of the newest. Of two equal ones the higher session number decides, as everywhere.
   /// Errors: throws Error{cancelled} for a session that is older, and for one that is not known here if a process has joined the
   /// newest here: the older one was joined before this keeper began.

@@ -402,7 +402,12 @@ void Discovery::planned(bool everybody) {
   }
   if (resolved.refusal && is_older(planning_->records)) return pass_over(planning_->records, *resolved.refusal);
   if (resolved.refusal) throw Error(*resolved.refusal);
-  planning_->incomplete_steps = step_choice_.incomplete_after(planning_->records.front().step);
+  const Records published = name_.publications();
+  const StateOf taken = StateOf::of(planning_->records.front());
+  planning_->incomplete_steps = step_choice_.incomplete_before(published, taken);
+  if (const std::string warning = warning_of_higher_step(published, taken); !options_.step && !warning.empty()) {
+    services_.log(LogLevel::warning, fmt::format("restore of '{}': {}", options_.name, warning));
+  }
   running_ = false;
   grace_.stop();
   record_check_.stop();

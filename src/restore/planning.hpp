@@ -24,7 +24,7 @@ struct Wanted;
 /// Inputs and result of one plan.
 struct Planning {
   std::vector<wire::PublicationRecord> records;            // of one step, at least one
-  std::vector<IncompleteStep> incomplete_steps;            // newer ones, see RestoreReport
+  std::vector<IncompleteStep> incomplete_steps;            // that were passed over, see RestoreReport
   std::vector<std::shared_ptr<const Manifest>> manifests;  // of records, in the same order
   std::vector<Rank> holders;                               // of `from`, likewise
   std::vector<ValueSource> values;                         // of those in scope

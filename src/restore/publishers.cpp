@@ -119,6 +119,22 @@ std::vector<PublishedState> by_preference(std::span<const wire::PublicationRecor
   return ordered;
 }
 
+std::string warning_of_higher_step(std::span<const wire::PublicationRecord> published, const StateOf& taken) {
+  const auto is_kept = [](const wire::PublicationRecord& record) { return record.origin != 0; };
+  if (std::ranges::none_of(published, is_kept)) return {};
+  std::int64_t highest = taken.step;
+  bool after = false;
+  for (const PublishedState& state : by_preference(published)) {
+    if (after) highest = std::max(highest, state.of.step);
+    after = after || state.of == taken;
+  }
+  if (highest == taken.step) return {};
+  return fmt::format(
+      "step {} counts as newer than step {}, which keepers hold of an earlier attempt of the job: a restore that names "
+      "a step reaches that one",
+      taken.step, highest);
+}
+
 void keep_one_origin(std::vector<wire::PublicationRecord>& records) {
   std::map<std::uint64_t, std::set<int>> ranks;
   for (const auto& record : records) ranks[record.origin].insert(record.layout_rank);

@@ -29,16 +29,25 @@ void StepChoice::note_incomplete(const Records& records, const std::vector<Gap>&
   incomplete_[StateOf::of(records.front())] = {records, gaps};
 }
 
-std::vector<IncompleteStep> StepChoice::incomplete_after(std::int64_t step) const {
-  std::vector<IncompleteStep> all = incomplete();
-  std::erase_if(all, [&](const IncompleteStep& one) { return one.step <= step; });
-  return all;
+std::vector<IncompleteStep> StepChoice::incomplete_before(const Records& published, const StateOf& taken) const {
+  if (incomplete_.empty()) return {};
+  std::map<StateOf, Passed> preferred;
+  for (const PublishedState& state : by_preference(published)) {
+    if (state.of == taken) break;
+    const auto known = incomplete_.find(state.of);
+    if (known != incomplete_.end() && state.of.step != taken.step) preferred.insert(*known);
+  }
+  return listed(preferred);
 }
 
 std::vector<IncompleteStep> StepChoice::incomplete() const {
+  return listed(incomplete_);
+}
+
+std::vector<IncompleteStep> StepChoice::listed(const std::map<StateOf, Passed>& passed) {
   std::vector<IncompleteStep> all;
-  for (const auto& [which, passed] : incomplete_) {
-    if (all.empty() || all.back().step != which.step) all.push_back({which.step, passed.gaps});
+  for (const auto& [which, one] : passed) {
+    if (all.empty() || all.back().step != which.step) all.push_back({which.step, one.gaps});
   }
   return all;
 }

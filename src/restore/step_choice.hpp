@@ -33,9 +33,9 @@ class StepChoice {
   [[nodiscard]] bool is_exhausted(const Records& published) const;
   void reset() { incomplete_.clear(); }
 
-  /// Those newer than `step`, newest first.
-  [[nodiscard]] std::vector<IncompleteStep> incomplete_after(std::int64_t step) const;
-  /// All of them, newest first.
+  /// Those that are preferred to `taken` (by_preference()), the highest step first. `published`: at any step.
+  [[nodiscard]] std::vector<IncompleteStep> incomplete_before(const Records& published, const StateOf& taken) const;
+  /// All of them, the highest step first.
   [[nodiscard]] std::vector<IncompleteStep> incomplete() const;
 
  private:
@@ -43,6 +43,8 @@ class StepChoice {
     Records records;
     std::vector<Gap> gaps;
   };
+  /// One of each step.
+  static std::vector<IncompleteStep> listed(const std::map<StateOf, Passed>& passed);
   std::map<StateOf, Passed> incomplete_;
 };
 

@@ -401,6 +401,67 @@ BOOST_AUTO_TEST_CASE(what_an_attempt_has_kept_counts_more_than_higher_steps_of_a
   });
 }
 
+// A reader that looks meanwhile does not find the earlier one alone.
+BOOST_AUTO_TEST_CASE(a_keeper_publishes_later_attempts_first) {
+  const Deadline deadline(240s);
+  const KeeperOptions options = named("order");
+  std::mutex mutex;
+  std::vector<std::string> published;  // guarded by mutex
+  shardwire::keeper::Keeper::Options made;
+  made.keeper = options;
+  made.budget_bytes = 64u << 20;
+  made.session = quick();
+  made.log = [&](LogLevel, std::string_view text) {
+    const std::lock_guard lock(mutex);
+    if (text.starts_with("publishes ")) published.emplace_back(text);
+  };
+  const shardwire::keeper::Keeper keeper(std::move(made));
+  train(options, 1, 100, 100);
+  train(options, 1, 60, 60);
+  Session session = Session::join(member(0, 1, free_port()), with(options));
+  BOOST_TEST(restored(session, 0, 1) == 60);
+  const std::lock_guard lock(mutex);
+  const auto last = [&](const std::string& step) {
+    const auto has = [&](const std::string& text) { return text.find(step) != std::string::npos; };
+    return std::ranges::find_if(published.rbegin(), published.rend(), has) - published.rbegin();
+  };
+  BOOST_TEST(last("step 100,") < last("step 60,"));  // from the end
+  BOOST_TEST(last("step 60,") < std::ssize(published));
+}
+
+// A job restores first: keepers cannot know whether one that has not done so begins from scratch.
+BOOST_AUTO_TEST_CASE(what_a_session_publishes_hides_higher_steps_that_are_kept_and_a_warning_says_so) {
+  const Deadline deadline(240s);
+  const KeeperOptions options = named("hidden");
+  const auto keeper = start(options);
+  train(options, 1, 7, 7);
+  std::vector<std::string> warnings;
+  const auto named_in_warnings = [&] {
+    return std::ranges::count_if(warnings, [](const std::string& one) {
+      return one.find("step 1 counts as newer than step 7,") != std::string::npos;
+    });
+  };
+  Session session = Session::join(member(0, 1, free_port()), with(options, &warnings));
+  BOOST_TEST(session.inventory("state", {}, patience).step == 7);
+  State state(0, 1);
+  state.set(1);
+  const Publication fresh = session.publish(state.catalog, {.step = 1, .snapshot = Snapshot::copy});
+  BOOST_TEST(named_in_warnings() == 0);
+  BOOST_TEST(session.inventory("state", {}, patience).step == 1);
+  BOOST_TEST(named_in_warnings() == 1);
+  BOOST_TEST(restored(session, 0, 1) == 1);
+  BOOST_TEST(named_in_warnings() == 2);
+  State wanted(0, 1);
+  session.restore(wanted.catalog, within(patience)).wait();  // StepRule::agreed
+  BOOST_TEST(wanted.wrong(1) == 0U);
+  BOOST_TEST(named_in_warnings() == 3);
+  RestoreOptions seventh = within(patience);
+  seventh.step = 7;
+  session.restore(wanted.catalog, seventh).wait();
+  BOOST_TEST(wanted.wrong(7) == 0U);
+  BOOST_TEST(named_in_warnings() == 3);
+}
+
 BOOST_AUTO_TEST_CASE(a_keeper_that_is_there_again_is_used_again) {
   const Deadline deadline(120s);
   const KeeperOptions options = named("restarted");

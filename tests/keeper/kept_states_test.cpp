@@ -161,7 +161,8 @@ BOOST_AUTO_TEST_CASE(a_session_that_a_process_joins_comes_after_all_that_are_kno
   BOOST_TEST(kept.attempt(wednesday, 9, true) == 9U);
   BOOST_TEST(kept.attempt(wednesday, 7) == 9U);
   BOOST_TEST(kept.attempt(4711, wire::max_attempt) == wire::max_attempt);
-  BOOST_TEST(kept.attempt(4712) == wire::max_attempt);  // there is no higher one
+  BOOST_TEST(kept.attempt(4710) == wire::max_attempt);  // there is no higher one
+  BOOST_TEST(kept.newest_session() == 4710U);
 }
 
 // Nobody joins: the keeper was started again, and has forgotten both.

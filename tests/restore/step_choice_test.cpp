@@ -76,12 +76,24 @@ BOOST_AUTO_TEST_CASE(newer_incomplete_steps_are_listed_with_their_gaps) {
   choice.note_incomplete({record(2, 6)}, {gap("a"), gap("b")});
   choice.note_incomplete({record(1, 5)}, {gap("c")});
   BOOST_TEST(choice.next(published).front().step == 4);
-  const auto all = choice.incomplete_after(4);
+  const auto all = choice.incomplete_before(published, {.step = 4});
   BOOST_TEST_REQUIRE(all.size() == 2U);
   BOOST_TEST(all[0].step == 6);
   BOOST_TEST(all[0].gaps.size() == 2U);
   BOOST_TEST(all[1].step == 5);
-  BOOST_TEST(choice.incomplete_after(5).size() == 1U);
+  BOOST_TEST(choice.incomplete_before(published, {.step = 5}).size() == 1U);
+}
+
+// This session is at step 60, and what is left of it lacks a rank.
+BOOST_AUTO_TEST_CASE(a_lower_step_of_a_later_attempt_that_was_passed_over_is_listed) {
+  const StepChoice::Records published{record(0, 60), of(record(1, 100), 9, 1), of(record(2, 60), 9, 1)};
+  StepChoice choice;
+  choice.note_incomplete(choice.next(published), {gap("a")});
+  const auto listed = choice.incomplete_before(published, {.step = 100, .origin = 9});
+  BOOST_TEST_REQUIRE(listed.size() == 1U);
+  BOOST_TEST(listed[0].step == 60);
+  BOOST_TEST(listed[0].gaps.size() == 1U);
+  BOOST_TEST(choice.incomplete_before(published, {.step = 60, .origin = 9}).empty());  // the same step
 }
 
 BOOST_AUTO_TEST_CASE(nothing_is_left_to_try_until_something_changes) {
@@ -128,6 +140,20 @@ BOOST_AUTO_TEST_CASE(a_later_attempt_comes_before_an_earlier_one_whatever_its_st
   const auto all = choice.incomplete();  // by step
   BOOST_TEST_REQUIRE(all.size() == 3U);
   BOOST_TEST(all.front().step == 100);
+}
+
+BOOST_AUTO_TEST_CASE(a_higher_step_of_an_earlier_attempt_is_named_in_a_warning) {
+  const auto warning = [](const StepChoice::Records& published, const restore::StateOf& taken) {
+    return restore::warning_of_higher_step(published, taken);
+  };
+  const StepChoice::Records published{record(0, 0), of(record(1, 100), 9, 1), of(record(2, 60), 7, 2)};
+  for (const restore::StateOf& taken : {restore::StateOf{0, 0}, restore::StateOf{60, 7}}) {
+    const std::string text = warning(published, taken);
+    BOOST_TEST(text.starts_with("step " + std::to_string(taken.step) + " counts as newer than step 100,"), text);
+  }
+  BOOST_TEST(warning(published, {100, 9}).empty());
+  BOOST_TEST(warning({record(0, 0), of(record(1, 0), 9, 1)}, {0, 0}).empty());
+  BOOST_TEST(warning({record(0, 5), record(1, 6)}, {5, 0}).empty());  // all of this session
 }
 
 // The keeper of rank 0 was not told that the attempt of session 7 has become higher.
