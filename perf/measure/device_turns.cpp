@@ -157,9 +157,9 @@ class Bench {
     return turns;
   }
 
-  memory::Digest128 digest(const Shape& shape, bool gaps) {
+  Digest128 digest(const Shape& shape, bool gaps) {
     const DeviceCopy read{shape.copy(gaps, false), gaps ? gaps_->address() : dense_->address(), nullptr};
-    memory::Digest128 digest;
+    Digest128 digest;
     for (int i = 0; i < turns_.in_a_row; ++i) stream_->digest({&read, 1}, {&digest, 1});
     memory::wait_until_done(*stream_);
     return digest;

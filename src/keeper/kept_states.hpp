@@ -34,7 +34,7 @@ struct Snapshot {
   Bytes manifest{};  ///< encoded, as the next; once complete
   Bytes values{};
   std::vector<wire::KeptTensor> tensors{};
-  std::vector<wire::BoxDigest> digests{};  ///< see wire::KeepDone
+  std::vector<Digest128> digests{};  ///< see wire::KeepDone
   /// Owners: this, and publications of it. Replaced as a whole, so that a publication keeps what it has. Null until provide().
   std::shared_ptr<memory::SharedMemory> memory;
 };

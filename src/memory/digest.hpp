@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <span>
 
-#include "memory/digest128.hpp"
 #include "memory/strided_copy.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/types.hpp"
+#include "support/digest128.hpp"
 
 namespace shardwire::memory {
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "memory/digest128.hpp"
 #include "memory/tree_digest.hpp"
 #include "shardwire/types.hpp"
+#include "support/digest128.hpp"
 
 namespace shardwire::memory {
 

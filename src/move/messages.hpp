@@ -3,7 +3,6 @@
 
 #include "move/peer_queues.hpp"
 #include "move/staging.hpp"
-#include "wire/payload_header.hpp"
 
 namespace shardwire::move {
 
@@ -25,9 +24,5 @@ inline constexpr ByteCount zcopy_message_bytes = 4u << 20;
 /// one message, gathered from all its boxes. Over other paths, its boxes are contiguous on both sides, and each arrives
 /// as a message of its own.
 std::unique_ptr<MessageMethod> make_zcopy(std::shared_ptr<Shared> shared);
-
-inline bool same(const memory::Digest128& mine, const wire::BoxDigest& theirs) {
-  return mine.low == theirs.low && mine.high == theirs.high;
-}
 
 }  // namespace shardwire::move

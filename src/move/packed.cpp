@@ -56,7 +56,7 @@ class PackedMethod final : public MessageMethod {
     bool on_device = false;  // some of it goes to a device
     bool begun = false;      // has begun to arrive
     bool returned = false;   // its parts, while it arrives
-    std::optional<wire::BoxDigest> expected;
+    std::optional<Digest128> expected;
 
     [[nodiscard]] std::uint32_t peer() const override { return sender; }
     bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override {
@@ -169,7 +169,7 @@ class PackedMethod final : public MessageMethod {
   void unpacked(Request& request, const memory::CopyResult& result) {
     if (result.error) return shared_->events.failed(result.error);
     shared_->digest_seconds += result.digest_seconds;
-    if (request.expected && !same(memory::digest_of(result.digests), *request.expected)) {
+    if (request.expected && memory::digest_of(result.digests) != *request.expected) {
       shared_->give_back(request.sender, request.parts);
       return shared_->events.differs(request.parts.front());
     }

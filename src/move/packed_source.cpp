@@ -147,10 +147,7 @@ void PackedSource::packed(const std::shared_ptr<Job>& job, const memory::CopyRes
     return pump();
   }
   wire::PayloadHeader header{.request = job->request->number(), .part = 0};
-  if (!result.digests.empty()) {
-    const memory::Digest128 all = memory::digest_of(result.digests);
-    header.digest = wire::BoxDigest{all.low, all.high};
-  }
+  if (!result.digests.empty()) header.digest = memory::digest_of(result.digests);
   endpoint->send(wire::EncodedHeader(header).bytes(),
                  transport::ConstMemory(transport::host_memory(job->slot.bytes())).part(0, job->bytes),
                  [this, job](const transport::Outcome& outcome) {

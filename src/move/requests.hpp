@@ -59,7 +59,7 @@ class Events {
   /// The same, because of bytes from this peer.
   virtual void peer_failed(std::uint32_t peer, const transport::Fault& fault) = 0;
   /// Digest of a part in place whose source sent no digest with it.
-  virtual void digested(const TransferPart& part, const memory::Digest128& digest) = 0;
+  virtual void digested(const TransferPart& part, const Digest128& digest) = 0;
   /// The source's digest of this part, or of the message that begins with it, differs. Engine::take_differing() returns all parts
   /// of the message.
   virtual void differs(const TransferPart& part) = 0;

@@ -58,7 +58,7 @@ void SourceDigests::taken(const std::shared_ptr<Wanted>& wanted, const memory::C
   bool goes_on = false;
   answering(*wanted->request, [&] {
     if (result.error) std::rethrow_exception(result.error);
-    for (const memory::Digest128& digest : result.digests) wanted->digests.push_back({digest.low, digest.high});
+    wanted->digests.insert(wanted->digests.end(), result.digests.begin(), result.digests.end());
     if (wanted->digests.size() == wanted->boxes.size()) return wanted->done(std::move(wanted->digests));
     next(wanted);
     goes_on = true;

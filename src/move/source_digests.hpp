@@ -17,7 +17,7 @@ namespace shardwire::move {
 /// Threads: the session's thread only.
 class SourceDigests {
  public:
-  using Done = std::function<void(std::vector<wire::BoxDigest>)>;
+  using Done = std::function<void(std::vector<Digest128>)>;
 
   explicit SourceDigests(memory::CopyQueue& copies) : copies_(copies) {}
 
@@ -33,7 +33,7 @@ class SourceDigests {
     std::vector<SourceBox> boxes;
     ByteCount bytes = 0;
     Done done;
-    std::vector<wire::BoxDigest> digests{};
+    std::vector<Digest128> digests{};
     std::shared_ptr<void> slot{};  // counts it in the reader's queue
   };
   struct Queue {

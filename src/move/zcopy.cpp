@@ -66,7 +66,7 @@ class ZcopyMethod final : public MessageMethod {
     std::span<const TransferPart> parts;
     ByteCount bytes = 0;
     bool begun = false;  // has begun to arrive
-    std::optional<wire::BoxDigest> expected{};
+    std::optional<Digest128> expected{};
   };
 
   struct Request final : OpenRequest, std::enable_shared_from_this<Request> {
@@ -216,9 +216,9 @@ class ZcopyMethod final : public MessageMethod {
                              if (!over(*request, message)) return;
                              if (result.error) return shared->events.failed(result.error);
                              shared->digest_seconds += result.digest_seconds;
-                             const memory::Digest128 digest =
+                             const Digest128 digest =
                                  request->gathered ? memory::digest_of(result.digests) : result.digests.front();
-                             if (!same(digest, *message.expected)) {
+                             if (digest != *message.expected) {
                                shared->give_back(request->sender, message.parts);
                                return shared->events.differs(message.parts.front());
                              }

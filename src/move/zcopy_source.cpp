@@ -25,7 +25,7 @@ void ZcopySource::send(std::shared_ptr<ServedRequest> request, std::vector<Sourc
     messages.push_back({{{source.base + copy.source_span().first, copy.bytes(), {}}}});
   }
   if (!digest) return post(request, messages);
-  auto post_with = [this, request, messages](const std::vector<wire::BoxDigest>& digests) mutable {
+  auto post_with = [this, request, messages](const std::vector<Digest128>& digests) mutable {
     for (std::size_t i = 0; i < messages.size(); ++i) messages[i].digest = digests[i];
     post(request, messages);
   };
@@ -48,13 +48,8 @@ void ZcopySource::send_gathered(std::shared_ptr<ServedRequest> request, std::vec
   }
   messages.front().charge = charge(request->reader(), ranges.size());
   if (!digest) return post(request, messages);
-  auto post_with = [this, request,
-                    messages = std::move(messages)](const std::vector<wire::BoxDigest>& digests) mutable {
-    std::vector<memory::Digest128> all;
-    all.reserve(digests.size());
-    for (const wire::BoxDigest& one : digests) all.push_back({one.low, one.high});
-    const memory::Digest128 sum = memory::digest_of(all);
-    messages.front().digest = wire::BoxDigest{sum.low, sum.high};
+  auto post_with = [this, request, messages = std::move(messages)](const std::vector<Digest128>& digests) mutable {
+    messages.front().digest = memory::digest_of(digests);
     post(request, messages);
   };
   digests_.take(std::move(request), std::move(boxes), std::move(post_with));

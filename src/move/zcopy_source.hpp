@@ -43,7 +43,7 @@ class ZcopySource {
 
   struct Message {
     std::vector<transport::ConstMemory> ranges;
-    std::optional<wire::BoxDigest> digest{};
+    std::optional<Digest128> digest{};
     std::shared_ptr<void> charge{};  // charges the ranges to the reader. Owners: copies of this, and Sending
   };
   void post(const std::shared_ptr<ServedRequest>& request, const std::vector<Message>& messages);

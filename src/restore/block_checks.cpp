@@ -34,7 +34,7 @@ struct Loaded {
   std::size_t source = 0;
   wire::RequestedBox block;
   memory::QueuedCopy copy;
-  memory::Digest128 published;
+  Digest128 published;
 };
 
 }  // namespace
@@ -85,12 +85,12 @@ void BlockChecks::ask(std::size_t source) {
     if (blocks == 0) return;
     ++known.unanswered;
     sources_[source]->requests().ask_for_blocks(
-        ranges, callbacks_.wrap([this, &known, ranges](const std::vector<wire::BoxDigest>& digests) {
+        ranges, callbacks_.wrap([this, &known, ranges](const std::vector<Digest128>& digests) {
           if (stopped_) return;
           auto next = digests.begin();
           for (const auto& [tensor, first, count] : ranges) {
             auto& all = known.tensors.at(tensor).digests;
-            for (std::uint32_t i = 0; i < count; ++i, ++next) all.push_back({next->low, next->high});
+            for (std::uint32_t i = 0; i < count; ++i, ++next) all.push_back(*next);
             note_wanted(tensor, known.tensors.at(tensor));
           }
           --known.unanswered;

@@ -9,13 +9,13 @@
 #include <span>
 #include <vector>
 
-#include "memory/digest128.hpp"
 #include "move/blocks.hpp"
 #include "move/transfer.hpp"
 #include "restore/callbacks.hpp"
 #include "restore/services.hpp"
 #include "restore/source.hpp"
 #include "serve/published_digests.hpp"
+#include "support/digest128.hpp"
 
 namespace shardwire::restore {
 
@@ -51,7 +51,7 @@ class BlockChecks {
  private:
   struct Tensor {
     move::Blocks blocks;
-    std::vector<memory::Digest128> digests;  // by block, as far as they have come
+    std::vector<Digest128> digests;  // by block, as far as they have come
   };
   struct Known {
     std::map<std::uint32_t, Tensor> tensors;  // in the source's manifest

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "move/messages.hpp"
-
 namespace shardwire::restore {
 
 namespace {
@@ -38,7 +36,7 @@ Error differing_parts(std::span<const move::TransferPart> parts, const Planning&
           {source}};
 }
 
-void DigestChecks::add(const move::TransferPart& part, const memory::Digest128& digest) {
+void DigestChecks::add(const move::TransferPart& part, const Digest128& digest) {
   auto& checks = by_source_[part.transfer->peer];
   const bool full =
       checks.empty() || checks.back().parts.size() >= max_parts_per_check || checks.back().bytes >= max_bytes_per_check;
@@ -58,13 +56,13 @@ void DigestChecks::ask(std::span<const std::unique_ptr<Source>> sources, Differ 
       const auto check = std::make_shared<Check>(std::move(one));  // owner: the answer's callback
       sources[i]->requests().ask_for_digests(
           boxes_of(check->parts),
-          [this, i, check, differ](const std::vector<wire::BoxDigest>& theirs) {
+          [this, i, check, differ](const std::vector<Digest128>& theirs) {
             if (theirs.size() != check->parts.size()) {
               throw Error(ErrorCode::transport_failed, "a source sent another number of digests than asked");
             }
             std::vector<move::TransferPart> wrong;
             for (std::size_t part = 0; part < theirs.size(); ++part) {
-              if (!move::same(check->digests[part], theirs[part])) wrong.push_back(check->parts[part]);
+              if (check->digests[part] != theirs[part]) wrong.push_back(check->parts[part]);
             }
             if (!wrong.empty()) differ(wrong, {});
             answered(i);

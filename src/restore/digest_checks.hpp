@@ -27,7 +27,7 @@ class DigestChecks {
  public:
   explicit DigestChecks(std::size_t sources) : by_source_(sources) {}
 
-  void add(const move::TransferPart& part, const memory::Digest128& digest);
+  void add(const move::TransferPart& part, const Digest128& digest);
   /// Receives parts that differ, and, if the source has found that out itself, the blocks that differ from what it published:
   /// the parts are then those of a request, some of which may be good. It may throw.
   using Differ =
@@ -42,7 +42,7 @@ class DigestChecks {
  private:
   struct Check {
     std::vector<move::TransferPart> parts;
-    std::vector<memory::Digest128> digests;
+    std::vector<Digest128> digests;
     ByteCount bytes = 0;
   };
   void answered(std::size_t source);

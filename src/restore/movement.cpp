@@ -166,7 +166,7 @@ void Movement::peer_failed(std::uint32_t peer, const transport::Fault& fault) {
   advance();
 }
 
-void Movement::digested(const move::TransferPart& part, const memory::Digest128& digest) {
+void Movement::digested(const move::TransferPart& part, const Digest128& digest) {
   const move::Carrier carrier = move::carrier_of(part.transfer->method);
   const bool published = sources_[part.transfer->peer]->binding().digests;
   if (published && carrier == move::Carrier::mapping) return;  // see BlockChecks

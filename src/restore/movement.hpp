@@ -125,7 +125,7 @@ class Movement final : private move::Requests, private move::Events {
   void changed() override { advance(); }
   void failed(const std::exception_ptr& error) override;
   void peer_failed(std::uint32_t peer, const transport::Fault& fault) override;
-  void digested(const move::TransferPart& part, const memory::Digest128& digest) override;
+  void digested(const move::TransferPart& part, const Digest128& digest) override;
   void differs(const move::TransferPart& part) override;
   [[nodiscard]] std::span<const move::Transfer> transfers() const;
   void messages_ended(Source& source, const std::string& why);

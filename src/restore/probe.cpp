@@ -6,7 +6,7 @@
 
 namespace shardwire::restore {
 
-memory::Digest128 flip_bit(const move::TransferPart& part) {
+Digest128 flip_bit(const move::TransferPart& part) {
   const move::Transfer& transfer = *part.transfer;
   const memory::StridedCopy place(part.box, transfer.wanted, memory::packed(part.box), transfer.item_bytes);
   transfer.target[place.source_span().first] ^= std::byte{1};

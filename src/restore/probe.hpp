@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "memory/digest128.hpp"
 #include "move/transfer.hpp"
 #include "restore/owner.hpp"
 #include "shardwire/types.hpp"
+#include "support/digest128.hpp"
 
 namespace shardwire::restore {
 
@@ -25,6 +25,6 @@ class Probe {
 };
 
 /// Flips one bit of a part in host memory. Returns the digest of the part afterwards.
-memory::Digest128 flip_bit(const move::TransferPart& part);
+Digest128 flip_bit(const move::TransferPart& part);
 
 }  // namespace shardwire::restore

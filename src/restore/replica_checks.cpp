@@ -70,9 +70,9 @@ ComparedBoxes boxes_to_compare(const Planning& planning, const Manifest& wanted)
   return boxes;
 }
 
-std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::vector<memory::Digest128>& own,
-                                        const std::vector<std::vector<memory::Digest128>>& theirs,
-                                        const Planning& planning, const Manifest& wanted, Rank target) {
+std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::vector<Digest128>& own,
+                                        const std::vector<std::vector<Digest128>>& theirs, const Planning& planning,
+                                        const Manifest& wanted, Rank target) {
   std::map<std::uint32_t, std::vector<int>> differ;  // ranks by element, ascending
   std::set<Rank> all;
   for (std::size_t i = 0; i < theirs.size(); ++i) {
@@ -175,14 +175,14 @@ void ReplicaChecks::ask(std::size_t holder) {
   }
   const std::size_t count = boxes.size();
   sources_.all()[holder]->requests().ask_for_digests(
-      std::move(boxes), [this, holder, count](const std::vector<wire::BoxDigest>& digests) {
+      std::move(boxes), [this, holder, count](const std::vector<Digest128>& digests) {
         if (digests.size() != count) {
           throw Error(ErrorCode::transport_failed,
                       fmt::format("source rank {} sent another number of digests than asked",
                                   to_int(sources_.all()[holder]->rank())),
                       std::vector<Rank>{sources_.all()[holder]->rank()});
         }
-        for (const wire::BoxDigest& one : digests) theirs_[holder].push_back({one.low, one.high});
+        theirs_[holder].insert(theirs_[holder].end(), digests.begin(), digests.end());
         callbacks_.run([&] { ask(holder); });
       });
 }

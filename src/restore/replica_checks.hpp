@@ -39,9 +39,9 @@ ComparedBoxes boxes_to_compare(const Planning& planning, const Manifest& wanted)
 
 /// Error for holders with other bytes than those read; none if all are equal. `own`: digests of the elements in place
 /// here. `theirs`: by holder, as ComparedBoxes::by_holder. Pure.
-std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::vector<memory::Digest128>& own,
-                                        const std::vector<std::vector<memory::Digest128>>& theirs,
-                                        const Planning& planning, const Manifest& wanted, Rank target);
+std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::vector<Digest128>& own,
+                                        const std::vector<std::vector<Digest128>>& theirs, const Planning& planning,
+                                        const Manifest& wanted, Rank target);
 
 /// Replicas::compare: compares the bytes in place here with those of every other holder of the same elements. A holder
 /// is a Source without a fabric: leased while the restore binds, asked for digests once every byte is in place, and
@@ -96,10 +96,10 @@ class ReplicaChecks final : private Sources::Listener {
   Callbacks callbacks_;
   Sources sources_;  // by holder
   ComparedBoxes boxes_;
-  std::vector<memory::Digest128> own_;                  // of the elements here
-  std::vector<std::vector<memory::Digest128>> theirs_;  // by holder
-  std::vector<std::size_t> asked_;                      // by holder: the first box that was not requested
-  std::optional<std::size_t> here_;                     // the holder in this process
+  std::vector<Digest128> own_;                  // of the elements here
+  std::vector<std::vector<Digest128>> theirs_;  // by holder
+  std::vector<std::size_t> asked_;              // by holder: the first box that was not requested
+  std::optional<std::size_t> here_;             // the holder in this process
   std::function<void()> when_leased_;
   std::function<void()> when_equal_;
   std::size_t due_ = 0;         // holders, and this side, without all digests

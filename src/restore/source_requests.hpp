@@ -34,7 +34,7 @@ class SourceRequests {
   /// Asks whether the publication is live, unless an answer is due anyway: any request shows a withdrawal. `then` runs
   /// on success. Requires: another process.
   void ask_if_live(std::function<void()> then);
-  using Digests = std::function<void(const std::vector<wire::BoxDigest>&)>;
+  using Digests = std::function<void(const std::vector<Digest128>&)>;
   /// Receives blocks that differ from what the source has published. Without it, such an answer is a failure.
   using Corrupt = std::function<void(const std::vector<wire::RequestedBox>& blocks)>;
   void ask_for_digests(std::vector<wire::RequestedBox> boxes, Digests then, Corrupt corrupt = nullptr);

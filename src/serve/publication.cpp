@@ -181,7 +181,7 @@ PublishedDigests PublicationState::undigested_blocks() {
   return all;
 }
 
-void PublicationState::set_digests(PublishedDigests blocks, std::span<const memory::Digest128> taken) {
+void PublicationState::set_digests(PublishedDigests blocks, std::span<const Digest128> taken) {
   auto next = taken.begin();
   for (PublishedDigests::Tensor& tensor : blocks.tensors) {
     const auto end = next + static_cast<std::ptrdiff_t>(tensor.blocks.size());
@@ -206,7 +206,7 @@ void PublicationState::digest_blocks(const DigestAndWait& digest) {
   set_digests(std::move(all), digest(std::move(copies)));
 }
 
-void PublicationState::use_digests(std::span<const wire::BoxDigest> taken) {
+void PublicationState::use_digests(std::span<const Digest128> taken) {
   PublishedDigests all = undigested_blocks();
   std::size_t blocks = 0;
   for (const PublishedDigests::Tensor& tensor : all.tensors) blocks += tensor.blocks.size();
@@ -214,10 +214,7 @@ void PublicationState::use_digests(std::span<const wire::BoxDigest> taken) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a snapshot has {} digests, and its tensors {} blocks", taken.size(), blocks));
   }
-  std::vector<memory::Digest128> digests_of_all;
-  digests_of_all.reserve(blocks);
-  for (const wire::BoxDigest& one : taken) digests_of_all.push_back({one.low, one.high});
-  set_digests(std::move(all), digests_of_all);
+  set_digests(std::move(all), taken);
 }
 
 void PublicationState::require_still_there(std::uint32_t tensor) const {

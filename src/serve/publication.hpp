@@ -74,7 +74,7 @@ struct SHARDWIRE_LOCAL PublicationState {
   void digest_blocks(const DigestAndWait& digest);
   /// The same with digests that were taken elsewhere, of all blocks of all tensors in this order.
   /// Errors: throws Error{invalid_argument} if there are more or fewer.
-  void use_digests(std::span<const wire::BoxDigest> taken);
+  void use_digests(std::span<const Digest128> taken);
   /// Errors: throws Error{withdrawn} if the tensor's device memory was freed, even if the address was allocated again.
   void require_still_there(std::uint32_t tensor) const;
 
@@ -84,7 +84,7 @@ struct SHARDWIRE_LOCAL PublicationState {
 
  private:
   [[nodiscard]] PublishedDigests undigested_blocks();
-  void set_digests(PublishedDigests blocks, std::span<const memory::Digest128> taken);
+  void set_digests(PublishedDigests blocks, std::span<const Digest128> taken);
   void point_at(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory);
   void adopt_host_memory(MemoryTable& memory);
   void adopt_allocations(MemoryTable& memory);

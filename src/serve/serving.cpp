@@ -143,17 +143,17 @@ void Serving::check_blocks(const std::shared_ptr<ServedRead>& read, const Lease*
     for (const std::uint32_t block : found) touched.emplace(part.tensor, block);
   }
   std::vector<wire::RequestedBox> blocks;
-  std::vector<wire::BoxDigest> published;
+  std::vector<Digest128> published;
   for (const auto& [tensor, block] : touched) {
     const PublishedDigests::Tensor& known = read->digests()->tensors[tensor];
     blocks.push_back({tensor, known.blocks[block]});
-    published.push_back({known.digests[block].low, known.digests[block].high});
+    published.push_back(known.digests[block]);
   }
   if (blocks.empty()) return then();
   auto boxes = read->locate(lease, blocks);
   digests_.take(read, std::move(boxes),
                 [read, blocks = std::move(blocks), published = std::move(published),
-                 then = std::move(then)](const std::vector<wire::BoxDigest>& now) {
+                 then = std::move(then)](const std::vector<Digest128>& now) {
                   std::vector<wire::RequestedBox> differ;
                   for (std::size_t i = 0; i < now.size(); ++i) {
                     if (now[i] != published[i]) differ.push_back(blocks[i]);
@@ -166,7 +166,7 @@ void Serving::serve_one(Connection& reader, const wire::DigestRequest& request) 
   auto read = make_read(reader, request.request, request.parts.size());
   const Lease* lease = read->read_under(request.lease);
   auto boxes = read->locate(lease, request.parts);
-  auto answer = [keep = reader.shared_from_this(), number = request.request](std::vector<wire::BoxDigest> digests) {
+  auto answer = [keep = reader.shared_from_this(), number = request.request](std::vector<Digest128> digests) {
     keep->send(wire::Digests{number, std::move(digests)});
   };
   check_blocks(read, lease, request.parts,
@@ -184,9 +184,8 @@ void Serving::serve_one(Connection& reader, const wire::BlockRequest& request) {
     if (tensor >= all.size() || first > all[tensor].digests.size() || count > all[tensor].digests.size() - first) {
       refuse_request(fmt::format("tensor {} has no blocks {} to {}", tensor, first, std::uint64_t{first} + count));
     }
-    for (std::uint32_t i = first; i < first + count; ++i) {
-      answer.digests.push_back({all[tensor].digests[i].low, all[tensor].digests[i].high});
-    }
+    const auto begin = all[tensor].digests.begin() + first;
+    answer.digests.insert(answer.digests.end(), begin, begin + count);
   }
   reader.send(answer);
 }

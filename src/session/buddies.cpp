@@ -34,8 +34,8 @@ Duration limit_for(ByteCount bytes, ByteCount bytes_per_second) {
 }
 
 // Of all blocks of all tensors, in this order. None if not all of them are known.
-std::vector<wire::BoxDigest> digests_in_order(const BlockDigests& known, const Manifest& manifest, Rank rank) {
-  std::vector<wire::BoxDigest> all;
+std::vector<Digest128> digests_in_order(const BlockDigests& known, const Manifest& manifest, Rank rank) {
+  std::vector<Digest128> all;
   for (std::uint32_t i = 0; i < manifest.tensors.size(); ++i) {
     const auto& [spec, layout] = manifest.tensors[i];
     if (travels_by_value(spec)) continue;
@@ -43,7 +43,7 @@ std::vector<wire::BoxDigest> digests_in_order(const BlockDigests& known, const M
     const auto found = known.find(i);
     if ((found == known.end() ? 0 : found->second.size()) != blocks) return {};
     if (blocks == 0) continue;
-    for (const memory::Digest128& one : found->second) all.push_back({one.low, one.high});
+    all.insert(all.end(), found->second.begin(), found->second.end());
   }
   return all;
 }
@@ -264,7 +264,7 @@ void BuddyCopies::make(const detail::PublicationState& of, const restore::BuddyT
                    .is_copy = true});
   const auto memory = keeping.allocate(places->second.bytes);
   const BlockDigests known = restore_into(of, copy, places->second, memory->memory().address);
-  std::vector<wire::BoxDigest> digests = digests_in_order(known, *copy.manifest, Rank{rank});
+  std::vector<Digest128> digests = digests_in_order(known, *copy.manifest, Rank{rank});
   if (digests.empty() && !known.empty()) {
     warn(fmt::format("{} digests {}", of.name, rank),
          fmt::format(

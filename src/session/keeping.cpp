@@ -20,10 +20,10 @@ bool is_there(KeeperHost& host, std::uint64_t connection) {
   return host.keeper().connected() && host.keeper().connections() == connection;
 }
 
-std::vector<wire::BoxDigest> kept_digests(const PublishedDigests& digests) {
-  std::vector<wire::BoxDigest> all;
+std::vector<Digest128> kept_digests(const PublishedDigests& digests) {
+  std::vector<Digest128> all;
   for (const PublishedDigests::Tensor& tensor : digests.tensors) {
-    for (const memory::Digest128& one : tensor.digests) all.push_back({one.low, one.high});
+    all.insert(all.end(), tensor.digests.begin(), tensor.digests.end());
   }
   if (all.size() > wire::max_kept_digests) {
     throw Error(

@@ -550,29 +550,28 @@ void SessionState::copy_and_wait(std::vector<memory::QueuedCopy> copies) {
 }
 
 // Runs on the caller's thread, which may be the session's own: a callback may publish host memory.
-std::vector<memory::Digest128> SessionState::digest_and_wait(std::vector<memory::QueuedCopy> blocks) {
+std::vector<Digest128> SessionState::digest_and_wait(std::vector<memory::QueuedCopy> blocks) {
   const auto loop = running();
   const bool on_device =
       std::ranges::any_of(blocks, [](const auto& one) { return one.source_device != memory::on_host; });
   if (loop->is_current() && on_device) {
     throw Error(ErrorCode::unsupported, "device memory cannot be digested from within a callback of the session");
   }
-  std::vector<memory::Digest128> digests;
+  std::vector<Digest128> digests;
   if (loop->is_current()) {
     for (const memory::QueuedCopy& one : blocks) digests.push_back(memory::digest_runs(one.copy, one.source));
     return digests;
   }
   const std::size_t count = blocks.size();
-  Awaited<std::vector<memory::Digest128>> taken =
-      begin_on<std::vector<memory::Digest128>>(*loop, [&](const auto& answer) {
-        core_->copies().submit({.count = count,
-                                .copy = [blocks = std::move(blocks)](std::size_t index) { return blocks[index]; },
-                                .work = memory::CopyWork::digest,
-                                .on_devices = on_device},
-                               [answer](memory::CopyResult& result) {
-                                 result.error ? answer.fail(result.error) : answer.give(std::move(result.digests));
-                               });
-      });
+  Awaited<std::vector<Digest128>> taken = begin_on<std::vector<Digest128>>(*loop, [&](const auto& answer) {
+    core_->copies().submit({.count = count,
+                            .copy = [blocks = std::move(blocks)](std::size_t index) { return blocks[index]; },
+                            .work = memory::CopyWork::digest,
+                            .on_devices = on_device},
+                           [answer](memory::CopyResult& result) {
+                             result.error ? answer.fail(result.error) : answer.give(std::move(result.digests));
+                           });
+  });
   try {
     return taken.take();
   } catch (const LoopEnded&) {

@@ -78,7 +78,7 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
     Bytes manifest;  ///< encoded, as the next
     Bytes values;
     std::vector<wire::KeptTensor> tensors;
-    std::vector<wire::BoxDigest> digests;  ///< see wire::KeepDone
+    std::vector<Digest128> digests;  ///< see wire::KeepDone
     std::shared_ptr<memory::SharedMemory> memory;
   };
   /// Publishes it, and returns once member 0 has told all that restore from its name.
@@ -136,7 +136,7 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   [[nodiscard]] std::vector<std::shared_ptr<PublicationState>> published() const;
   void list(const std::shared_ptr<PublicationState>& publication);
   void copy_and_wait(std::vector<memory::QueuedCopy> copies);
-  std::vector<memory::Digest128> digest_and_wait(std::vector<memory::QueuedCopy> blocks);
+  std::vector<Digest128> digest_and_wait(std::vector<memory::QueuedCopy> blocks);
   /// `exchange`: has checked aliasing; empty: there is none around the restore. `only`: the publication to read from, for
   /// a copy of it that is not the caller's; empty: all. `digests`: see restore::Request.
   std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, const Interruption& interruption,

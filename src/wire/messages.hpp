@@ -13,6 +13,7 @@
 #include "shardwire/error.hpp"
 #include "shardwire/plan.hpp"
 #include "shardwire/value.hpp"
+#include "support/digest128.hpp"
 
 // Values exchanged between members, independent of their encoding. encode()/decode() are the only conversion to and
 // from bytes.
@@ -352,14 +353,9 @@ struct DigestRequest {
   std::vector<RequestedBox> parts;
   bool operator==(const DigestRequest&) const = default;
 };
-struct BoxDigest {
-  std::uint64_t low = 0;
-  std::uint64_t high = 0;
-  bool operator==(const BoxDigest&) const = default;
-};
 struct Digests {
   std::uint64_t request = 0;
-  std::vector<BoxDigest> digests;  ///< one per part
+  std::vector<Digest128> digests;  ///< one per part
   bool operator==(const Digests&) const = default;
 };
 
@@ -486,7 +482,7 @@ struct KeepDone {
   Bytes values{};                     ///< encoded
   std::vector<KeptTensor> tensors{};  ///< in the order of the manifest
   /// Of all blocks of all tensors, in this order (move/blocks.hpp), as they were published; empty: without digests.
-  std::vector<BoxDigest> digests{};
+  std::vector<Digest128> digests{};
   bool operator==(const KeepDone&) const = default;
 };
 /// The snapshot will not be written, or does not count.

@@ -26,7 +26,7 @@ EncodedHeader::EncodedHeader(const PayloadHeader& header) {
     std::memcpy(bytes_.data(), &header.request, size_);
     return;
   }
-  const BoxDigest digest = header.digest.value_or(BoxDigest{});
+  const Digest128 digest = header.digest.value_or(Digest128{});
   const Long form{header.request, header.part, header.digest ? 1u : 0u, digest.low, digest.high};
   size_ = sizeof form;
   std::memcpy(bytes_.data(), &form, size_);
@@ -41,7 +41,7 @@ PayloadHeader decode_header(std::span<const std::byte> bytes) {
   if (form.has_digest > 1) return header;
   header.request = form.request;
   header.part = form.part;
-  if (form.has_digest == 1) header.digest = BoxDigest{form.low, form.high};
+  if (form.has_digest == 1) header.digest = Digest128{form.low, form.high};
   return header;
 }
 

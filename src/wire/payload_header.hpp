@@ -13,7 +13,7 @@ namespace shardwire::wire {
 struct PayloadHeader {
   std::uint64_t request = 0;          ///< 0: a header of another form; requests never have that number
   std::uint32_t part = 0;             ///< of a request with PackRequest::each, else 0
-  std::optional<BoxDigest> digest{};  ///< if the request asked for one
+  std::optional<Digest128> digest{};  ///< if the request asked for one
   bool operator==(const PayloadHeader&) const = default;
 };
 

@@ -133,7 +133,7 @@ void add_tables(Seeds& seeds) {
   };
   seeds.add("payload_header", "short", header({7, 0, {}}));
   seeds.add("payload_header", "part", header({7, 3, {}}));
-  seeds.add("payload_header", "digest", header({7, 3, wire::BoxDigest{1, 2}}));
+  seeds.add("payload_header", "digest", header({7, 3, Digest128{1, 2}}));
 }
 
 // --- control connections ---

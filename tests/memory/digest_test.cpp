@@ -25,7 +25,6 @@ BOOST_AUTO_TEST_SUITE(digest)
 
 using namespace shardwire;
 namespace data = boost::unit_test::data;
-using memory::Digest128;
 using memory::digest_box;
 using memory::packed;
 

@@ -12,7 +12,6 @@
 namespace shardwire::test {
 namespace {
 
-using memory::Digest128;
 using memory::TableView;
 
 // Global, since CUDA's functions have no argument for it.

@@ -161,7 +161,7 @@ BOOST_FIXTURE_TEST_CASE(digests_are_those_of_the_host, Gpu) {
   }
   GpuBytes source(batch.from.size());
   source.write(batch.from);
-  std::vector<memory::Digest128> digests(batch.parts.size());
+  std::vector<Digest128> digests(batch.parts.size());
   stream->digest(batch.listed(source.address(), source.address()), digests);
   finish(*stream);
   for (std::size_t i = 0; i < digests.size(); ++i) {

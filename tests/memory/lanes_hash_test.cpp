@@ -16,7 +16,6 @@ BOOST_AUTO_TEST_SUITE(lanes_hash)
 // A device's hash, compared with libxxhash.
 
 using namespace shardwire;
-using memory::Digest128;
 using test::HostLanes;
 
 namespace {

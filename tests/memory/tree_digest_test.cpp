@@ -17,7 +17,6 @@
 BOOST_AUTO_TEST_SUITE(tree_digest)
 
 using namespace shardwire;
-using memory::Digest128;
 using memory::leaf_bytes;
 using memory::packed;
 using memory::StridedCopy;

@@ -182,7 +182,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   void changed() override { changed_ = true; }
   void failed(const std::exception_ptr&) override { ++failures; }
   void peer_failed(std::uint32_t, const transport::Fault&) override { ++failures; }
-  void digested(const TransferPart&, const memory::Digest128&) override {}
+  void digested(const TransferPart&, const Digest128&) override {}
   void differs(const TransferPart&) override { ++failures; }
 
   std::deque<Asked> asked;

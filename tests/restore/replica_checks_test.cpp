@@ -10,7 +10,6 @@
 BOOST_AUTO_TEST_SUITE(replica_checks)
 
 using namespace shardwire;
-using memory::Digest128;
 using restore::boxes_to_compare;
 using restore::ComparedBoxes;
 using restore::differing_replicas;

@@ -366,14 +366,14 @@ BOOST_AUTO_TEST_CASE(digests_are_asked_for_under_the_lease) {
   MadeSource made;
   to_moving(made);
   const std::vector<wire::RequestedBox> boxes{{2, Box{{0}, {8}}}};
-  std::vector<wire::BoxDigest> received;
+  std::vector<Digest128> received;
   made.source->requests().ask_for_digests(boxes, [&](const auto& digests) { received = digests; });
   const auto& request = asked<wire::DigestRequest>(made);
   BOOST_TEST(request.lease == lease);
   BOOST_TEST((request.parts == boxes));
   BOOST_TEST(made.source->requests().unanswered() == 1);
   made.link->answer(wire::Digests{0, {{5, 6}}});
-  BOOST_TEST((received == std::vector<wire::BoxDigest>{{5, 6}}));
+  BOOST_TEST((received == std::vector<Digest128>{{5, 6}}));
   BOOST_TEST(made.source->requests().unanswered() == 0);
   BOOST_TEST(made.state() == "moving");
 }

@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(digests_that_were_taken_elsewhere_are_those_of_the_blocks_o
   }
   kept->described.manifest = std::make_shared<const Manifest>(std::move(manifest));
   kept->tensors.resize(2);
-  std::vector<wire::BoxDigest> taken;
+  std::vector<Digest128> taken;
   for (std::uint64_t i = 0; i < 7; ++i) taken.push_back({i, 10 * i});
   for (const std::size_t count : {0U, 5U, 7U}) {
     BOOST_CHECK_EXCEPTION(kept->use_digests(std::span(taken).first(count)), Error, is_refused);
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(digests_that_were_taken_elsewhere_are_those_of_the_blocks_o
   for (std::size_t i = 0; i < 6; ++i) {
     const PublishedDigests::Tensor& tensor = kept->digests->tensors[i / 3];
     BOOST_REQUIRE(tensor.digests.size() == 3U);
-    BOOST_TEST((tensor.digests[i % 3] == memory::Digest128{i, 10 * i}));
+    BOOST_TEST((tensor.digests[i % 3] == Digest128{i, 10 * i}));
   }
 }
 

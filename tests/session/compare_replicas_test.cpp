@@ -326,8 +326,7 @@ struct WithFalseHolder {
     wire::Digests answer{asked.request, {}};
     const PlacedBox placed{Box::whole(weight.shape), 0, row_major_strides(weight.shape)};
     for (const wire::RequestedBox& one : asked.parts) {
-      const memory::Digest128 digest = memory::digest_box(one.box, placed, held.data(), sizeof(float));
-      answer.digests.push_back({digest.low, digest.high});
+      answer.digests.push_back(memory::digest_box(one.box, placed, held.data(), sizeof(float)));
     }
     return answer;
   }

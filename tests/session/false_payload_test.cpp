@@ -60,7 +60,7 @@ struct Job {
   std::uint64_t token = 0;  // of the endpoint's sockets
   std::unique_ptr<transport::Endpoint> endpoint;
   std::function<void(Payload&)> tell;
-  std::function<void(std::vector<wire::BoxDigest>&)> tell_digests;
+  std::function<void(std::vector<Digest128>&)> tell_digests;
   std::function<void(Connection&)> instead_of_digests;
   std::atomic<bool> on_device = false;    // as the source reports
   std::atomic<bool> all_gathered = true;  // checked later on the test's thread, since only that thread may check
@@ -110,27 +110,21 @@ struct Job {
     bound.tensors = {{0, on_device ? wire::no_region : 0, 0, {}}};
     from.send(bound);
   }
-  wire::BoxDigest digest_of(const Box& box) {
+  Digest128 digest_of(const Box& box) {
     const PlacedBox whole{Box{{0}, {static_cast<Extent>(elements)}}, 0, {1}};
-    const memory::Digest128 found = memory::digest_box(box, whole, held.data(), sizeof(float));
-    return {found.low, found.high};
+    return memory::digest_box(box, whole, held.data(), sizeof(float));
   }
   void send(const wire::PackRequest& asked) {
     if (!asked.gathered) all_gathered = false;
     if (!asked.gathered && !asked.each) ++packed;
     Payload payload{.header = {.request = asked.request}, .ranges = {}};
-    std::vector<memory::Digest128> digests;
+    std::vector<Digest128> digests;
     for (const wire::RequestedBox& part : asked.parts) {
       const auto bytes = static_cast<ByteCount>(part.box.volume()) * sizeof(float);
       payload.ranges.push_back({held.data() + static_cast<ByteCount>(part.box.offset[0]) * sizeof(float), bytes, {}});
-      if (!asked.digest) continue;
-      const wire::BoxDigest one = digest_of(part.box);
-      digests.push_back({one.low, one.high});
+      if (asked.digest) digests.push_back(digest_of(part.box));
     }
-    if (asked.digest) {
-      const memory::Digest128 all = memory::digest_of(digests);
-      payload.header.digest = wire::BoxDigest{all.low, all.high};
-    }
+    if (asked.digest) payload.header.digest = memory::digest_of(digests);
     if (tell) tell(payload);
     for (int i = 0; i < payload.times && endpoint; ++i) {
       endpoint->send(wire::EncodedHeader(payload.header).bytes(), payload.ranges, [](const transport::Outcome&) {});
@@ -150,7 +144,7 @@ struct Job {
   void lie(std::function<void(Payload&)> about) {
     source->loop().call([&] { tell = std::move(about); });
   }
-  void lie_of_digests(std::function<void(std::vector<wire::BoxDigest>&)> about) {
+  void lie_of_digests(std::function<void(std::vector<Digest128>&)> about) {
     source->loop().call([&] { tell_digests = std::move(about); });
   }
   void do_instead_of_digests(std::function<void(Connection&)> act) {
@@ -286,7 +280,7 @@ BOOST_AUTO_TEST_CASE(an_answer_that_comes_twice_counts_once) {
 }
 
 BOOST_AUTO_TEST_CASE(digests_after_the_move_that_are_wrong_or_too_few_or_too_many_end_the_restore) {
-  using Digests = std::vector<wire::BoxDigest>;
+  using Digests = std::vector<Digest128>;
   const std::vector<std::function<void(Digests&)>> about{
       [](Digests& digests) { digests.back().high ^= 1; },
       [](Digests& digests) { digests.pop_back(); },

@@ -137,7 +137,7 @@ struct Server {
 
   void serve(Connection& peer, const wire::Message& message) {
     if (const auto* asked = std::get_if<wire::Confirm>(&message)) {
-      peer.send(wire::Digests{asked->request, std::vector<wire::BoxDigest>(digests)});
+      peer.send(wire::Digests{asked->request, std::vector<Digest128>(digests)});
     }
     peak_bytes = std::max(peak_bytes, peer.unread_bytes());
   }

@@ -151,7 +151,7 @@ class FakeStream : public memory::DeviceStream {
       for (const std::size_t i : order) devices_.run(device_, list[i]);
     });
   }
-  void digest(std::span<const DeviceCopy> copies, std::span<memory::Digest128> digests) override {
+  void digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) override {
     devices_.check(device_);
     push([this, list = std::vector(copies.begin(), copies.end()), digests] {
       for (std::size_t i = 0; i < list.size(); ++i) digests[i] = devices_.digest(list[i]);
@@ -541,10 +541,10 @@ void FakeDevices::run(int device, const DeviceCopy& copy) {
   copied_bytes_ += copy.copy.bytes();
 }
 
-memory::Digest128 FakeDevices::digest(const DeviceCopy& copy) {
+Digest128 FakeDevices::digest(const DeviceCopy& copy) {
   const auto from = copy.copy.source_span();
   const std::byte* const source = reach(copy.source + from.first, from.end - from.first) - from.first;
-  memory::Digest128 digest = memory::digest_runs(copy.copy, source);
+  Digest128 digest = memory::digest_runs(copy.copy, source);
   if (spoil_digests_) digest.low ^= ++spoiled_;
   return digest;
 }

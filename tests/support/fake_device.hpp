@@ -147,7 +147,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   void run(int device, const memory::DeviceCopy& copy);
   void check_access(int device, const std::byte* address) const;
   [[nodiscard]] std::vector<memory::ValueBox> reach(std::span<const memory::ValueBox> boxes) const;
-  [[nodiscard]] memory::Digest128 digest(const memory::DeviceCopy& copy);
+  [[nodiscard]] Digest128 digest(const memory::DeviceCopy& copy);
   [[nodiscard]] std::byte* reach(const std::byte* first, ByteCount bytes) const;  // at the runtime's address; throws
   [[nodiscard]] const Block* around(const void* address) const;                   // requires the lock
   [[nodiscard]] static memory::DeviceAllocation describe(const Block& block, const void* address, ByteCount bytes);

@@ -21,7 +21,7 @@ class SharedStream final : public memory::DeviceStream, public memory::DeviceChe
   void record(void* event) override { device_->record(event); }
   void clear(std::byte* address, ByteCount bytes) override { device_->clear(address, bytes); }
   void copy(std::span<const memory::DeviceCopy> copies) override { device_->copy(copies); }
-  void digest(std::span<const memory::DeviceCopy> copies, std::span<memory::Digest128> digests) override {
+  void digest(std::span<const memory::DeviceCopy> copies, std::span<Digest128> digests) override {
     device_->digest(copies, digests);
   }
   void fill(std::span<const memory::ValueBox> boxes) override { memory::check_of(*device_)->fill(boxes); }

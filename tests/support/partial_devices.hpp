@@ -19,7 +19,7 @@ class PartialStream : public memory::DeviceStream {
   void record(void* /*event*/) override { refuse("records no events"); }
   void clear(std::byte* /*address*/, ByteCount /*bytes*/) override { refuse("writes no zeros"); }
   void copy(std::span<const memory::DeviceCopy> /*copies*/) override { refuse("copies nothing"); }
-  void digest(std::span<const memory::DeviceCopy> /*copies*/, std::span<memory::Digest128> /*digests*/) override {
+  void digest(std::span<const memory::DeviceCopy> /*copies*/, std::span<Digest128> /*digests*/) override {
     refuse("takes no digests");
   }
   void call_when_done(Done /*done*/) override { refuse("calls nobody"); }

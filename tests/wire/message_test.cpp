@@ -184,7 +184,7 @@ BOOST_DATA_TEST_CASE(a_field_out_of_bounds_is_refused_by_name, data::make(refuse
 // Not in the table above, which every start of the program builds: they are large.
 BOOST_AUTO_TEST_CASE(more_boxes_and_digests_than_a_message_may_have_are_refused) {
   check_refused(encode(DigestRequest{1, 1, std::vector<RequestedBox>(max_boxes_per_message + 1)}), "PartsRequest");
-  check_refused(encode(KeepDone{.digests = std::vector<BoxDigest>(max_kept_digests + 1)}), "KeepDone.digests");
+  check_refused(encode(KeepDone{.digests = std::vector<Digest128>(max_kept_digests + 1)}), "KeepDone.digests");
 }
 
 BOOST_DATA_TEST_CASE(bytes_that_are_no_message_are_refused, data::make({0, 1, 7, 8, 9, 16, 24, 64, 4096}), size) {

@@ -153,9 +153,9 @@ class Maker {
         bound,
         PackRequest{word(), word(), parts(), false, below(2) == 0, text(20), word(), below(2) == 0},
         DigestRequest{word(), word(), parts()},
-        Digests{word(), several<BoxDigest>(30,
+        Digests{word(), several<Digest128>(30,
                                            [&] {
-                                             return BoxDigest{random_(), random_()};
+                                             return Digest128{random_(), random_()};
                                            })},
         Failure{word(), error(), text(500), parts()},
         Goodbye{},
@@ -207,9 +207,9 @@ class Maker {
                                        const auto stride = static_cast<Extent>(below(1u << 30));
                                        return KeptTensor{word(), word(), Extents::filled(below(max_dims + 1), stride)};
                                      }),
-                 several<BoxDigest>(9,
+                 several<Digest128>(9,
                                     [&] {
-                                      return BoxDigest{word(), word()};
+                                      return Digest128{word(), word()};
                                     })},
         KeepQuit{word(), below(2) == 0},
         Kept{word()},

@@ -6,7 +6,7 @@
 
 #include "memory/device_copy/host_device.hpp"
 #include "memory/device_copy/xxh3.hpp"
-#include "memory/digest128.hpp"
+#include "support/digest128.hpp"
 
 namespace shardwire::memory {
 

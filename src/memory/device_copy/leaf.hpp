@@ -6,8 +6,8 @@
 
 #include "memory/device_copy/host_device.hpp"
 #include "memory/device_copy/table.hpp"
-#include "memory/digest128.hpp"
 #include "memory/tree_digest.hpp"
+#include "support/digest128.hpp"
 
 namespace shardwire::memory {
 

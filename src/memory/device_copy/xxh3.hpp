@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "memory/device_copy/host_device.hpp"
-#include "memory/digest128.hpp"
+#include "support/digest128.hpp"
 
 // XXH3 with 128 bits, seed 0 and the default secret, after its specification (github.com/Cyan4973/xxHash,
 // doc/xxhash_spec.md): inputs of up to 240 bytes, and the steps for longer ones; memory/device_copy/lanes_hash.hpp

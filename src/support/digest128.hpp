@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace shardwire::memory {
+namespace shardwire {
 
 /// Digest of a box: a tree of XXH3-128 (memory/tree_digest.hpp). Detects corrupted bytes; it does not protect against
 /// forgery.
@@ -13,4 +13,4 @@ struct Digest128 {
   bool operator==(const Digest128&) const = default;
 };
 
-}  // namespace shardwire::memory
+}  // namespace shardwire
