@@ -98,8 +98,7 @@ std::vector<Turn> turns_of(const Measurement& measurement) {
 }
 
 std::optional<Rank> source_of(const Setup& /*setup*/, const Case& job, int member) {
-  if (member >= job.source.ranks) return std::nullopt;
-  if (std::binary_search(job.source.lost.begin(), job.source.lost.end(), Rank{member})) return std::nullopt;
+  if (member >= job.source.ranks || job.source.is_lost(Rank{member})) return std::nullopt;
   return Rank{member};
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
@@ -40,6 +41,8 @@ struct CaseSide {
   JobLayout layout;
   /// By section and tensor: number of the tensor's local buffer. Members of a flat parameter share one.
   std::vector<std::vector<std::uint32_t>> buffers;
+
+  [[nodiscard]] bool is_lost(Rank rank) const { return std::ranges::binary_search(lost, rank); }
 };
 
 /// A job description: the tensors, and their layouts over the ranks of two sides.

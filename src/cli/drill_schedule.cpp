@@ -27,7 +27,7 @@ std::vector<Fault> faults_of_seed(std::uint64_t seed, const Case& job, std::span
   Draws draws(support::splitmix64(seed));
   std::vector<Rank> ranks;
   for (std::int32_t rank = 0; rank < job.source.ranks; ++rank) {
-    if (!std::ranges::binary_search(job.source.lost, Rank{rank})) ranks.push_back(Rank{rank});
+    if (!job.source.is_lost(Rank{rank})) ranks.push_back(Rank{rank});
   }
   constexpr std::size_t one_in = 4;  // seeds with two faults
   const std::size_t count = draws.below(one_in) == 0 ? std::min<std::size_t>(2, ranks.size()) : 1;

@@ -99,7 +99,7 @@ void require_ranks(std::span<const Fault> faults, const Case& job) {
       throw UsageError(fmt::format("--fault {}: source rank {} is out of range 0..{}", to_string(fault), rank,
                                    job.source.ranks - 1));
     }
-    if (std::ranges::binary_search(job.source.lost, fault.rank)) {
+    if (job.source.is_lost(fault.rank)) {
       throw UsageError(
           fmt::format("--fault {}: source rank {} is lost in this case, and holds nothing", to_string(fault), rank));
     }

@@ -84,7 +84,7 @@ MemberRole role_of(const Case& job, const RunOptions& options, int member) {
   MemberRole role;
   role.member = member;
   const Rank source{member};
-  role.lost = std::binary_search(job.source.lost.begin(), job.source.lost.end(), source);
+  role.lost = job.source.is_lost(source);
   if (member < job.source.ranks) role.source = source;
   int target = options.disjoint ? member - job.source.ranks : member;
   if (!options.processes.empty()) {
