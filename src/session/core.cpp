@@ -322,9 +322,12 @@ void Core::announce(const detail::PublicationState& publication, bool live) {
 // --- restores ---
 
 void Core::start(std::unique_ptr<RunningRestore> restore) {
-  restores_.push_back(std::move(restore));
-  restores_.back()->start();
-  report_log_failure();
+  RunningRestore& fresh = *restores_.emplace_back(std::move(restore));
+  // Before it begins: one that finds all in this process ends at once.
+  const std::exception_ptr failure = std::exchange(log_failure_, nullptr);
+  if (failure && fresh.caller_failed(failure)) return;
+  if (failure) log_failure_ = failure;
+  fresh.start();
 }
 
 void Core::finished(RunningRestore& restore) {

@@ -34,7 +34,7 @@ std::ostream& operator<<(std::ostream& out, const Usage& usage) {
 const Usage usages[] = {
     {"nothing", {}, 2, "Subcommands:"},
     {"help", {"--help"}, 0, "plan"},
-    {"help_has_the_exit_statuses", {"--help"}, 0, "\nExit status:\n  0    done, and"},
+    {"help_has_the_exit_statuses", {"--help"}, 0, "\nExit status:\n  0    done; `run`"},
     {"help_of_a_command_has_them_too", {"run", "--help"}, 0, "\n  130  interrupted\n\nExamples:\n  shardwire run "},
     {"help_of_a_question_has_its_own_examples",
      {"case", "check", "--help"},

@@ -42,12 +42,13 @@ Outcome run(const std::string& text, const std::vector<std::string>& more) {
   const std::string path = "faults_test_report." + std::to_string(::getpid()) + ".json";
   std::remove(path.c_str());
   // Slow enough that bytes are missing at each moment.
-  std::vector<std::string> words = {"run", "-", "--report", path, "--rate", "2M", "--timeout", "60"};
+  std::vector<std::string> words = {"run", "-", "--report", path, "--timeout", "60"};
   const auto by_default = [&](const char* option, const std::string& value) {
     if (std::ranges::find(more, option) == more.end()) words.insert(words.end(), {option, value});
   };
   by_default("--transport", transport_under_test());
   by_default("--notice", "0.5");
+  by_default("--rate", "2M");
   words.insert(words.end(), more.begin(), more.end());
   Outcome outcome{command(words, text), {}};
   if (std::ifstream file(path); file) outcome.report = Json::parse(file);
@@ -144,7 +145,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_slows_down_is_not_given_up) {
 }
 
 BOOST_AUTO_TEST_CASE(a_source_at_its_next_step_is_replaced_by_a_holder_of_this_step) {
-  const Outcome outcome = run(replicated, {"--fault", "restep:2@30"});
+  const Outcome outcome = run(replicated, {"--fault", "restep:2@30", "--rate", "200K"});
   require_complete(outcome);
   const Json fault = only_fault(outcome);
   BOOST_TEST(fault["noticed_s"].is_number());
