@@ -38,6 +38,11 @@ def counts(test):
     return passed, max(failed, 1), skipped
 
 
+def suites(test):
+    """Meson names a test `project:suite+suite / name`."""
+    return filter(None, test["name"].partition(" / ")[0].partition(":")[2].split("+"))
+
+
 def shown(text):
     """The end of the output, and lines before it that name an error. Lines that repeat are shown once."""
     lines = [(line, len(list(same))) for line, same in itertools.groupby(COLOURS.sub("", text).rstrip().splitlines())]
@@ -84,7 +89,7 @@ def main():
             print(shown(output(test)))
             test, these = second, counts(second)
         total = [a + b for a, b in zip(total, these)]
-        for suite in test.get("suite", []):
+        for suite in suites(test):
             ran[suite] = ran.get(suite, 0) + these[0] + these[1]
         text = output(test)
         if these[1]:
@@ -95,7 +100,7 @@ def main():
             for reason in reasons:
                 print(f"skipped {test['name']}: {reason}")
     for suite, number in sorted(ran.items()):
-        if number == 0 and suite.rpartition(":")[2] not in MAY_RUN_NOTHING:
+        if number == 0 and suite not in MAY_RUN_NOTHING:
             print(f"FAILED suite {suite}: nothing in it ran")
             total[1] += 1
     if total[0] + total[1] == 0:
