@@ -18,6 +18,7 @@
 #include "json_schema.hpp"
 #include "shardwire/box.hpp"
 #include "support/file.hpp"
+#include "support/sanitizer.hpp"
 
 BOOST_AUTO_TEST_SUITE(accepted_cases)
 
@@ -212,6 +213,8 @@ const char* const small_models[] = {
 
 // Every element that the target wants has a holder, in every combination of layouts and optimizers.
 BOOST_AUTO_TEST_CASE(made_cases_are_whole) {
+  // With a sanitizer each seventh: no number of layouts is a multiple of that, so that all take their turn.
+  constexpr int every = with_sanitizer ? 7 : 1;
   int cases = 0;
   for (const char* const config : small_models) {
     const Model model = model_of(config);
@@ -220,6 +223,7 @@ BOOST_AUTO_TEST_CASE(made_cases_are_whole) {
         for (const std::string to : {"tp=4", "fsdp=5,tp=4", "ddp=2,tp=2", "fsdp=6,ep=3,tp=2"}) {
           const bool has_experts = model.experts.count > 0;
           if (!has_experts && (from + to).find("ep=") != std::string::npos) continue;
+          if (cases++ % every != 0) continue;
           const MadeCase made{.name = model.name,
                               .tensors = tensors_of(model, model.layers, true),
                               .optimizer = optimizer,
@@ -235,7 +239,6 @@ BOOST_AUTO_TEST_CASE(made_cases_are_whole) {
             BOOST_CHECK_NO_THROW(static_cast<void>(Planner(job.source.layout, job.target.layout).totals()));
             BOOST_CHECK_NO_THROW(static_cast<void>(Planner(job.target.layout, job.source.layout).totals()));
           }
-          ++cases;
         }
       }
     }

@@ -9,6 +9,7 @@
 #include "control/gathers.hpp"
 #include "control/rendezvous.hpp"
 #include "support/made_clock.hpp"
+#include "support/sanitizer.hpp"
 #include "support/seed.hpp"
 
 BOOST_AUTO_TEST_SUITE(rendezvous)
@@ -327,7 +328,7 @@ BOOST_AUTO_TEST_CASE(who_hears_that_all_came_to_a_gather_has_heard_what_they_pub
 BOOST_AUTO_TEST_CASE(any_order_of_events_ends_with_what_is_there) {
   std::mt19937_64 random(test_seed());
   constexpr int members = 60;
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < test::rounds(10); ++round) {
     Job job(members);
     std::map<int, Rendezvous::ClientId> alive;
     std::map<int, std::int64_t> steps;

@@ -20,6 +20,7 @@
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 #include "support/open_descriptors.hpp"
+#include "support/sanitizer.hpp"
 #include "support/seed.hpp"
 
 BOOST_AUTO_TEST_SUITE(intrusion)
@@ -185,7 +186,7 @@ BOOST_DATA_TEST_CASE(whatever_a_stranger_says_at_any_door_the_job_restores, boos
 BOOST_AUTO_TEST_CASE(a_flood_of_strangers_at_a_local_name_ends_no_restore,
                      *boost::unit_test::label("shm") * boost::unit_test::precondition(with_local_sockets)) {
   const Deadline deadline(240s);
-  constexpr int readers = 24;
+  constexpr int readers = with_sanitizer ? 6 : 24;
   const auto port = free_port();
   Session source = Session::join(member(0, readers + 1, port), quick());
   const auto door = local_door();

@@ -34,7 +34,7 @@ std::uint64_t first_failure(std::uint64_t first, std::uint64_t count, Bug bug) {
 boost::test_tools::assertion_result takes_no_minutes(boost::unit_test::test_unit_id /*case*/) {
   boost::test_tools::assertion_result result(!shardwire::test::with_address_sanitizer &&
                                              !shardwire::test::with_thread_sanitizer);
-  result.message() << "a count of what happens, which no sanitizer changes and each makes take minutes";
+  result.message() << "what a search finds, which no sanitizer changes and each makes take minutes";
   return result;
 }
 
@@ -120,6 +120,7 @@ BOOST_AUTO_TEST_CASE(restores_end_in_many_ways) {
   }
 }
 
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(takes_no_minutes))
 BOOST_DATA_TEST_CASE(planted_bugs_are_found,
                      boost::unit_test::data::make({"flipped", "early", "misplaced", "shortened", "dropped", "lost",
                                                    "leaked", "swapped", "deaf", "late", "mute", "asleep"}),
@@ -128,6 +129,7 @@ BOOST_DATA_TEST_CASE(planted_bugs_are_found,
   BOOST_CHECK_LT(first_failure(0, seeds, bug_of(name).value()), seeds);
 }
 
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(takes_no_minutes))
 BOOST_AUTO_TEST_CASE(the_shrinker_leaves_only_actions_without_which_the_run_passes) {
   const RunOptions options{.bug = Bug::early};
   const Schedule schedule = draw(first_failure(0, 300, Bug::early));
