@@ -60,6 +60,7 @@ def require_same(source: dict[str, Any], target: dict[str, Any]) -> None:
     assert target["target losses"] == pytest.approx(source["source losses"], rel=1e-6, abs=0)
 
 
+@pytest.mark.sampled(0)
 def test_another_layout_in_one_job(tmp_path):
     finish(start(4, "fsdp2 x tp 2", tmp_path / "state"))
     written = torch.load(tmp_path / "state")
