@@ -66,18 +66,23 @@ once_more() {
 }
 
 # section NAME MINUTES COMMAND...: prints the minutes that it takes. Beyond `limit` minutes, if that is set, it is not begun, and
-# the run fails by its name.
+# the run fails by its name. So it does if the section counts nothing, or is ended by a signal.
 limit=
+current=
 section() {
-  local name=$1 usual=$2 began=$SECONDS before=$failed line
+  local name=$1 usual=$2 began=$SECONDS before=$failed counted=$((passed + failed + skipped)) line
   shift 2
   if [[ -n $limit ]] && ((SECONDS + usual * 60 > limit * 60)); then
     left_out+=("LEFT OUT $name")
     failed=$((failed + 1))
     return
   fi
+  : >"$log"  # what fails before it has an output of its own shows none of another section
+  current=$name
   "$@"
-  printf -v line '%5.1f min  %s' "$(((SECONDS - began) * 10 / 60))e-1" "$name"
+  current=
+  ((passed + failed + skipped > counted)) || count_failure "$name (nothing ran)"
+  printf -v line '%5.1f min  %s%s' "$(((SECONDS - began) * 10 / 60))e-1" "$name" "$( ((failed == before)) || echo ' FAILED')"
   minutes+=("$line")
   echo "-- $line"
   ((failed == before))
@@ -116,6 +121,13 @@ verdict() {
   echo "$passed passed, $failed failed, $skipped skipped"
   ((failed == 0))
 }
+
+cut_off() {
+  count_failure "${current:-between two sections} (ended by a signal)"
+  verdict
+  exit 1
+}
+trap cut_off TERM INT HUP
 
 # install_packages PACKAGE...
 install_packages() {
@@ -257,19 +269,39 @@ launchers() {
   wait "$launchers_run" || status=$?
   cases 'launchers' told "$status" "$launchers_output"
 }
+# The packages that those tests take: begin_environment makes them beside other sections. If it fails, `package` makes them anew, and shows
+# why they cannot be had.
+environment_run=''
+begin_environment() {
+  python/check --environment build-ci-python >/dev/null 2>&1 &
+  environment_run=$!
+}
 # With the library of the suite.
-package() { cases 'Python package' python/check --library build --sample build-ci-python; }
+package() {
+  local made=()
+  if [[ -n $environment_run ]] && wait "$environment_run"; then made=(--made); fi
+  cases 'Python package' python/check "${made[@]}" --library build --sample build-ci-python
+}
 # With a library of its own, all cases, and tests of other frameworks.
 own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch torchrun oracle adapters; }
 # In the environment that one of the two has made.
 examples() { cases 'examples for PyTorch and Kubernetes' tests/examples/check build-ci-python; }
 guest() { cases 'RDMA verbs, in a virtual machine' once_more guest tests/verbs/run --timeout 600 -- tests/verbs/check; }
+# The same in two parts, which depend on different files.
+guest_contract() {
+  cases 'RDMA verbs: the contract of transports' once_more 'guest, contract' \
+    tests/verbs/run --timeout 600 -- tests/verbs/check build ucx libfabric
+}
+guest_sessions() {
+  cases 'RDMA verbs: sessions' once_more 'guest, sessions' tests/verbs/run --timeout 600 -- tests/verbs/check build sessions restores faults
+}
 guest_two_ports() {
   cases 'RDMA verbs, over two ports' once_more 'guest, two ports' tests/verbs/run --nics 2 --timeout 300 -- tests/verbs/check build restores faults
 }
 # What the guest runs, and what of the library knows a fabric or device memory.
-verbs_inputs=(meson.build quickstart transport src/{memory,move,paths,peers,restore,serve} tests/{verbs,conformance,support} 'tests/session/rdma*'
+verbs_inputs=(meson.build quickstart transport src/{memory,move,paths,peers,restore,serve} tests/{verbs,support} 'tests/session/rdma*'
               'tests/session/hang_peer*')
+verbs_contract_inputs=(meson.build quickstart transport src/{memory,support} tests/{verbs,conformance,support} 'tests/transport/ucx*')
 
 export BOOST_TEST_CATCH_SYSTEM_ERRORS=no  # a signal is the sanitizer's to report
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -358,10 +390,18 @@ benchmarks() { check 'benchmarks' ninja -C build benchmarks; }
 features=(ucx libfabric pmix tls cuda nccl)
 without_features() {
   local off=("${features[@]/#/-D}")
-  configure build-ci-without -Doptimization=0 -Dunity=on -Dunity_size=20 -Dtests=disabled "${off[@]/%/=disabled}" &&
-    ninja -C build-ci-without product && build-ci-without/shardwire --version
+  if [[ -n $everything ]]; then
+    configure build-ci-without -Doptimization=0 -Dunity=on -Dunity_size=20 -Dtests=disabled "${off[@]/%/=disabled}"
+  else
+    # As the build of the suite: what no feature changes is found in the cache. NCCL's sources take no library; without them all sources
+    # would stand in other groups.
+    rm -rf build-ci-without
+    meson setup build-ci-without --buildtype=release -Dunity=on -Dunity_size=20 -Dtests=disabled -Dperf=disabled -Dmpi=disabled \
+      -D{ucx,libfabric,pmix,tls,cuda}=disabled
+  fi && ninja -C build-ci-without product && build-ci-without/shardwire --version
 }
 no_features() { check 'build without any feature' without_features; }
+no_features_inputs=(meson.build meson_options.txt include perf schema src subprojects transport 'docs/*meson.build')
 # All that is installed, and the benchmarks, each source by itself: the other builds compile sources in groups and with precompiled
 # headers, so what a source gets only from others shows here. When a feature is off, only what differs is compiled again.
 each_alone() {
