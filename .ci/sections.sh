@@ -75,7 +75,7 @@ section() {
   if [[ -n $limit ]] && ((SECONDS + usual * 60 > limit * 60)); then
     left_out+=("LEFT OUT $name")
     failed=$((failed + 1))
-    return
+    return 1
   fi
   : >"$log"  # what fails before it has an output of its own shows none of another section
   current=$name
@@ -94,7 +94,7 @@ unchanged() {
   local paths=() stamp
   while [[ $1 != -- ]]; do paths+=("$1") && shift; done
   shift
-  stamp=$state/passed/$3-$({ declare -f "$3" && git ls-files -s -- .ci "${paths[@]}" && git diff HEAD -- "${paths[@]}" &&
+  stamp=$state/passed/$3-$({ declare -f "$3" && git ls-files -s -- .ci "${paths[@]}" && git diff HEAD -- .ci "${paths[@]}" &&
     dpkg-query -W; } | sha256sum | cut -c1-32)
   if [[ -e $stamp ]]; then
     started "$1"
@@ -123,6 +123,7 @@ verdict() {
 }
 
 cut_off() {
+  trap '' TERM INT HUP  # those that also went to the whole group
   count_failure "${current:-between two sections} (ended by a signal)"
   verdict
   exit 1
@@ -300,7 +301,7 @@ guest_two_ports() {
 }
 # What the guest runs, and what of the library knows a fabric or device memory.
 verbs_inputs=(meson.build quickstart transport src/{memory,move,paths,peers,restore,serve} tests/{verbs,support} 'tests/session/rdma*'
-              'tests/session/hang_peer*')
+              'tests/session/hang*')
 verbs_contract_inputs=(meson.build quickstart transport src/{memory,support} tests/{verbs,conformance,support} 'tests/transport/ucx*')
 
 export BOOST_TEST_CATCH_SYSTEM_ERRORS=no  # a signal is the sanitizer's to report
