@@ -182,7 +182,8 @@ configure() {
   meson setup "$folder" -Dwerror=true -Dperf=disabled -Dmpi=disabled "$@"
 }
 
-# Names of the tests whose `suite/name` matches, without those of the suite full unless everything is to run.
+# The tests whose `suite/name` matches, without those of the suite full unless everything is to run. Each line is a name and, after tabs,
+# the units that the test runs.
 everything=
 matching_tests() {
   meson introspect "$1" --tests | python3 -c '
@@ -190,7 +191,17 @@ import json, re, sys
 for test in json.load(sys.stdin):
     suites = [suite.partition(":")[2] for suite in test["suite"]]
     if any(re.search(sys.argv[1], suite + "/" + test["name"]) for suite in suites) and ("full" not in suites or sys.argv[2]):
-        print(test["name"])' "$2" "$everything"
+        units = [word.removeprefix("--unit=") for word in test["cmd"] if word.startswith("--unit=")]
+        print(test["name"], *units, sep="\t")' "$2" "$everything"
+}
+
+# configure_for FOLDER PATTERN OPTIONS...: a fresh build folder that compiles only the units of the tests that match. The folder itself
+# names them.
+configure_for() {
+  local folder=$1 pattern=$2
+  shift 2
+  configure "$folder" "$@" || return
+  meson configure "$folder" -Dtest_units="$(matching_tests "$folder" "$pattern" | cut -sf2- | tr '\t' '\n' | sort -u | paste -sd,)"
 }
 
 # count_tests FOLDER [MESON OPTIONS...]: counts the cases of the last run in a build folder. What failed, but for reports of
@@ -214,7 +225,7 @@ count_tests() {
 run_tests() {
   local folder=$1 pattern=$2 names
   shift 2
-  mapfile -t names < <(matching_tests "$folder" "$pattern")
+  mapfile -t names < <(matching_tests "$folder" "$pattern" | cut -f1)
   if [[ ${#names[@]} -eq 0 ]]; then
     echo "no test matches $pattern"
     return 1
@@ -315,7 +326,7 @@ export TSAN_OPTIONS=suppressions=$PWD/tests/support/tsan.supp:history_size=4
 # Clang's precompiled headers carry times, so that nothing compiled with them is found again.
 address() {
   local -x CXX='ccache clang++-14' CXXFLAGS="${CXXFLAGS:-} -g1"
-  check 'configure, address and undefined' configure build-ci-address -Doptimization=1 \
+  check 'configure, address and undefined' configure_for build-ci-address "$1" -Doptimization=1 \
     -Dunity=on -Dunity_size=20 -Db_pch=false -Db_sanitize=address,undefined -Db_lundef=false
   cases 'address and undefined, clang' run_tests build-ci-address "$1" --timeout-multiplier 3
 }
@@ -324,12 +335,11 @@ thread_wrapper=()
 if (($(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28) > 28)) && setarch -R true 2>/dev/null; then
   thread_wrapper=(--wrapper 'setarch -R')
 fi
-# thread PATTERN [MESON OPTION...]. UCX's hooks on memory calls run at the end of a thread, when the sanitizer has already forgotten it,
-# and crash it.
+# thread PATTERN. UCX's hooks on memory calls run at the end of a thread, when the sanitizer has already forgotten it, and crash it.
 thread() {
   local -x CXXFLAGS="${CXXFLAGS:-} -g1" UCX_MEM_EVENTS=n
-  check 'configure, thread' configure build-ci-thread -Doptimization=1 \
-    -Dunity=on -Dunity_size=20 -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false "${@:2}"
+  check 'configure, thread' configure_for build-ci-thread "$1" -Doptimization=1 \
+    -Dunity=on -Dunity_size=20 -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false
   cases 'thread, gcc' run_tests build-ci-thread "$1" --timeout-multiplier 3 "${thread_wrapper[@]}"
 }
 
