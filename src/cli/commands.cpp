@@ -27,6 +27,8 @@ constexpr Example doctor_examples[] = {
     {"shardwire doctor", "what works on this host, and why the rest does not"},
     {"shardwire doctor case.json", "the path between each pair of ranks, moving nothing"},
     {"shardwire doctor case.json --measure", "measured beside expected speed of each pair of ranks"},
+    {"shardwire doctor case.json --expect floor=20,transport=ucx",
+     "before a job: fails if a path is slower, or over tcp"},
 };
 constexpr Example case_examples[] = {
     {"shardwire case check case.json", "what the file means"},

@@ -199,10 +199,17 @@ ByteCount max_bytes_of_a_rank(const Case& job) {
   return most;
 }
 
-void print(const Case& job, std::vector<MemberResult> results, const DoctorOptions& options) {
+// Whether all is as expected.
+bool print_unmet(const Expectation& expected, const std::vector<MemberResult>& results, bool json) {
+  const std::vector<perf::Flag> flags = unmet(expected, results);
+  print_flags(flags, json, "not as expected");
+  if (flags.empty() && !json) write_output("\nevery path between ranks is as expected\n");
+  return flags.empty();
+}
+
+// `results`: of the target ranks, ascending.
+void print(const Case& job, const std::vector<MemberResult>& results, const DoctorOptions& options) {
   const bool json = options.json;
-  std::erase_if(results, [](const MemberResult& result) { return !result.target; });
-  std::ranges::sort(results, {}, &MemberResult::target);
   std::vector<Line> lines;
   for (const MemberResult& result : results) {
     const Rows& rows = result.report.peers;  // ascending by rank
@@ -258,8 +265,13 @@ int examine_case(const std::string& path, const DoctorOptions& words) {
   if (outcome.interrupted) return exit_interrupted;
   const JobReport report(job, options, outcome);
   report.print_errors();
-  if (outcome.reports) print(job, std::move(outcome.results), words);
-  return report.verified() ? exit_done : exit_failed;
+  if (!outcome.reports) return report.verified() ? exit_done : exit_failed;
+  std::vector<MemberResult>& targets = outcome.results;
+  std::erase_if(targets, [](const MemberResult& result) { return !result.target; });
+  std::ranges::sort(targets, {}, &MemberResult::target);
+  print(job, targets, words);
+  if (!report.verified()) return exit_failed;
+  return !words.expected || print_unmet(*words.expected, targets, words.json) ? exit_done : exit_failed;
 }
 
 }  // namespace shardwire::cli

@@ -25,6 +25,8 @@ using Json = nlohmann::json;
 
 struct Words {
   std::string path;
+  std::string expected;
+  const CLI::Option* expects = nullptr;
   DoctorOptions options;
 };
 
@@ -96,8 +98,12 @@ int examine_host(const DoctorOptions& options) {
 }
 
 int run(const Words& words) {
-  if (words.path.empty() && words.options.measure) throw UsageError("--measure: takes a CASE, whose state is moved");
-  return words.path.empty() ? examine_host(words.options) : examine_case(words.path, words.options);
+  DoctorOptions options = words.options;
+  if (words.expects->count() > 0) options.expected = parse_expectation(words.expected);
+  if (words.path.empty() && options.expected) throw UsageError("--expect: takes a CASE, whose paths are judged");
+  if (words.path.empty() && options.measure) throw UsageError("--measure: takes a CASE, whose state is moved");
+  options.measure |= options.expected && options.expected->of_speed();
+  return words.path.empty() ? examine_host(options) : examine_case(words.path, options);
 }
 
 }  // namespace
@@ -112,6 +118,11 @@ std::function<int()> declare_doctor(CLI::App& app) {
   app.add_flag("--measure", words->options.measure,
                "with a CASE: move its state, show for each pair of ranks and each target rank the measured time and "
                "speed beside the expected ones, and flag a rank that takes more than four times as long as expected");
+  words->expects =
+      app.add_option("--expect", words->expected,
+                     "with a CASE: exit with 1 unless each path between ranks is over this transport and within these "
+                     "speeds, and name each that is not; a speed moves the state as --measure does")
+          ->type_name("floor=GB/s,ceiling=GB/s,transport=NAME");
   app.add_flag("--json", words->options.json,
                "a line of JSON for each transport, collective, GPU and flag, or for each path, and with --measure for "
                "each port and target rank");

@@ -147,8 +147,8 @@ std::vector<Hint> find_hints(const std::string& root) {
   return hints;
 }
 
-void print_flags(const std::vector<perf::Flag>& flags, bool json) {
-  if (!json && !flags.empty()) write_output("\nto be looked at\n");
+void print_flags(const std::vector<perf::Flag>& flags, bool json, std::string_view title) {
+  if (!json && !flags.empty()) write_output(fmt::format("\n{}\n", title));
   for (const perf::Flag& one : flags) {
     if (json) {
       const nlohmann::json row{{"flag", one.about}, {"subject", one.subject}, {"says", one.says}};

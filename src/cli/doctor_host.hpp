@@ -51,7 +51,7 @@ struct Hint {
 std::vector<Hint> find_hints(const std::string& root = {});
 
 /// Under a title, or one line of JSON each.
-void print_flags(const std::vector<perf::Flag>& flags, bool json);
+void print_flags(const std::vector<perf::Flag>& flags, bool json, std::string_view title = "to be looked at");
 
 /// "Linux 6.1.0 x86_64, 8 processors, <model>".
 std::string describe_machine();

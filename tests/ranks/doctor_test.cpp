@@ -170,6 +170,47 @@ BOOST_AUTO_TEST_CASE(measured_is_shown_beside_expected_and_flagged_if_it_is_far_
   BOOST_TEST(run_command({"doctor", "--measure"}).exit_code == 2);
 }
 
+BOOST_AUTO_TEST_CASE(paths_that_are_not_as_expected_fail_the_command) {
+  const std::string used = transport() == "auto" ? "shm" : transport();
+  const std::string other = transport() == "tcp" ? "shm" : "tcp";
+  const auto examine = [](const std::string& expected, bool json) {
+    std::vector<std::string> words{"doctor", "-", "--transport", transport(), "--expect", expected};
+    if (json) words.emplace_back("--json");
+    return run_command(words, rows_to_columns);
+  };
+  const CommandResult good = examine("floor=1e-9,ceiling=1e9,transport=" + used, false);
+  BOOST_TEST(good.exit_code == 0, good.err);
+  BOOST_TEST(good.out.find(", moved twice;") != std::string::npos, good.out);
+  BOOST_TEST(good.out.ends_with("\nevery path between ranks is as expected\n"), good.out);
+
+  const CommandResult slow = examine("floor=1e9", true);
+  BOOST_TEST(slow.exit_code == 1, slow.err);
+  std::set<std::string> subjects;
+  for (const Json& row : rows(slow.out)) {
+    if (row.contains("flag") && row["flag"] == "below floor") subjects.insert(row["subject"].get<std::string>());
+  }
+  const std::set<std::string> pairs{"target 0 <- source 1", "target 0 <- source 2", "target 1 <- source 0",
+                                    "target 1 <- source 2", "target 2 <- source 0", "target 2 <- source 1"};
+  BOOST_TEST(subjects == pairs, boost::test_tools::per_element());
+
+  const CommandResult fast = examine("ceiling=1e-9", false);
+  BOOST_TEST(fast.exit_code == 1, fast.err);
+  for (const std::string& pair : pairs) {
+    BOOST_TEST(fast.out.find("\n  above ceiling " + pair + " moved ") != std::string::npos, fast.out);
+  }
+
+  const CommandResult elsewhere = examine("transport=" + other, false);
+  BOOST_TEST(elsewhere.exit_code == 1, elsewhere.err);
+  BOOST_TEST(elsewhere.out.find(", none of it moved;") != std::string::npos, elsewhere.out);
+  if (transport() != "tcp") {  // within a host by design
+    BOOST_TEST(elsewhere.out.find("\n  no path       the case has no path ") != std::string::npos, elsewhere.out);
+    return;
+  }
+  for (const std::string& pair : pairs) {
+    BOOST_TEST(elsewhere.out.find("\n  transport     " + pair + " is over tcp/") != std::string::npos, elsewhere.out);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(ranks_of_a_launcher_are_joined) {
   if (transport() == "loopback") {  // threads of one process, which no launcher starts
     const CommandResult refused = run_command({"doctor", "-", "--transport", "loopback"}, rows_to_columns,
