@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <linux/capability.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -114,12 +115,16 @@ std::optional<std::uint64_t> pinnable_bytes() {
   return limit.rlim_cur;
 }
 
+std::string how_to_pin_more(unsigned user) {
+  return "raise the limit (ulimit -l unlimited; docker: --ulimit memlock=-1)" +
+         (user == 0 ? ", or add the capability IPC_LOCK"
+                    : fmt::format("; the capability IPC_LOCK of a container has no effect for user {}", user));
+}
+
 std::string too_little_to_pin(const std::optional<std::uint64_t>& pinnable) {
   if (!pinnable || *pinnable >= min_pinnable_bytes) return {};
-  return fmt::format(
-      "this process may pin {} bytes for RDMA, and less than {} are of no use (ulimit -l unlimited; docker: --ulimit "
-      "memlock=-1; or CAP_IPC_LOCK)",
-      *pinnable, min_pinnable_bytes);
+  return fmt::format("this process may pin {} bytes for RDMA, and less than {} are of no use: {}", *pinnable,
+                     min_pinnable_bytes, how_to_pin_more(::geteuid()));
 }
 
 // Names are case-insensitive and may have a layered provider in front, separated by ";".

@@ -2,6 +2,7 @@
 #include "perf/measure/port_flags.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -66,11 +67,10 @@ std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std
                      fmt::join(devices, ", "))});
   }
   if (pinnable && *pinnable < needed.value_or(transport::ample_pinnable_bytes)) {
-    flags.push_back(
-        {"locked memory", "RLIMIT_MEMLOCK",
-         fmt::format("is {} bytes, and RDMA pins all that is read{}: raise it (ulimit -l unlimited; docker: --ulimit "
-                     "memlock=-1) or give CAP_IPC_LOCK",
-                     *pinnable, needed ? fmt::format(", up to {} bytes in a rank of this case", *needed) : "")});
+    flags.push_back({"locked memory", "RLIMIT_MEMLOCK",
+                     fmt::format("is {} bytes, and RDMA pins all that is read{}: {}", *pinnable,
+                                 needed ? fmt::format(", up to {} bytes in a rank of this case", *needed) : "",
+                                 transport::how_to_pin_more(::geteuid()))});
   }
   return flags;
 }

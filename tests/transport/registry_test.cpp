@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
@@ -222,7 +224,14 @@ BOOST_AUTO_TEST_CASE(too_little_memory_to_pin_is_said_with_what_to_do) {
   BOOST_TEST(too_little_to_pin(min_pinnable_bytes).empty());
   BOOST_TEST(too_little_to_pin(8 << 20).starts_with("this process may pin 8388608 bytes for RDMA"));
   BOOST_TEST(too_little_to_pin(0).find("ulimit -l unlimited") != std::string::npos);
+  BOOST_TEST(too_little_to_pin(0).ends_with(how_to_pin_more(::geteuid())));
   BOOST_TEST(min_pinnable_bytes < ample_pinnable_bytes);
+}
+
+BOOST_AUTO_TEST_CASE(the_capability_is_advised_to_root_alone) {
+  const std::string limit = "raise the limit (ulimit -l unlimited; docker: --ulimit memlock=-1)";
+  BOOST_TEST(how_to_pin_more(0) == limit + ", or add the capability IPC_LOCK");
+  BOOST_TEST(how_to_pin_more(1000) == limit + "; the capability IPC_LOCK of a container has no effect for user 1000");
 }
 
 BOOST_AUTO_TEST_CASE(libfabric_pins_with_providers_of_hardware_alone) {
