@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "support/boot_id.hpp"
 
@@ -117,6 +118,14 @@ double line_rate_of(std::string_view carrier, const std::string& root) {
 
 std::string port_of(std::string_view carrier, const std::string& root) {
   return Names(root).find(carrier).port;
+}
+
+std::vector<std::string> ports_of(std::span<const PeerReport> peers, const std::string& root) {
+  const Names names(root);
+  std::set<std::string> ports;
+  for (const PeerReport& peer : peers) ports.insert(names.find(moving_carrier(peer)).port);
+  ports.erase("");
+  return {ports.begin(), ports.end()};
 }
 
 std::string_view moving_carrier(const PeerReport& peer) {

@@ -8,6 +8,7 @@
 
 #include "cli/command.hpp"
 #include "cli/doctor_host.hpp"
+#include "cli/doctor_links.hpp"
 #include "cli/doctor_ports.hpp"
 #include "cli/environment.hpp"
 #include "cli/job_options.hpp"
@@ -208,7 +209,8 @@ bool print_unmet(const Expectation& expected, const std::vector<MemberResult>& r
 }
 
 // `results`: of the target ranks, ascending.
-void print(const Case& job, const std::vector<MemberResult>& results, const DoctorOptions& options) {
+void print(const Case& job, const std::vector<MemberResult>& results, const std::vector<perf::Flag>& link_flags,
+           const DoctorOptions& options) {
   const bool json = options.json;
   std::vector<Line> lines;
   for (const MemberResult& result : results) {
@@ -227,7 +229,9 @@ void print(const Case& job, const std::vector<MemberResult>& results, const Doct
     write_output(header(job, results, options.measure));
     print(lines);
   }
-  print_flags(perf::find_flags(transport::pinnable_bytes(), max_bytes_of_a_rank(job)), json);
+  std::vector<perf::Flag> flags = perf::find_flags(transport::pinnable_bytes(), max_bytes_of_a_rank(job));
+  flags.insert(flags.end(), link_flags.begin(), link_flags.end());
+  print_flags(flags, json);
   if (!options.measure) return;
   print_port_shares(port_shares(results), json);
   const std::vector<MeasuredTarget> targets = measured_targets(results);
@@ -242,6 +246,7 @@ RunOptions run_options(const DoctorOptions& words) {
   require_key_file();
   RunOptions options;
   options.bind_only = !words.measure;
+  options.finds_links = true;
   if (words.measure) options.repeat = 2;  // the first also makes mappings and connections
   options.transport = chosen_transport(words.transport);
   options.staging_bytes = chosen_staging({});
@@ -266,10 +271,11 @@ int examine_case(const std::string& path, const DoctorOptions& words) {
   const JobReport report(job, options, outcome);
   report.print_errors();
   if (!outcome.reports) return report.verified() ? exit_done : exit_failed;
+  const std::vector<perf::Flag> flags = flag_links(outcome.results);
   std::vector<MemberResult>& targets = outcome.results;
   std::erase_if(targets, [](const MemberResult& result) { return !result.target; });
   std::ranges::sort(targets, {}, &MemberResult::target);
-  print(job, targets, words);
+  print(job, targets, flags, words);
   if (!report.verified()) return exit_failed;
   return !words.expected || print_unmet(*words.expected, targets, words.json) ? exit_done : exit_failed;
 }

@@ -11,6 +11,7 @@
 #include "cli/doctor_case.hpp"
 #include "cli/doctor_gpus.hpp"
 #include "cli/doctor_host.hpp"
+#include "cli/environment.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output.hpp"
 #include "memory/device.hpp"
@@ -67,12 +68,13 @@ void print(const InterfaceFinding& finding) {
 int examine_host(const DoctorOptions& options) {
   const std::string names = options.transport.empty() ? transport_of_environment() : options.transport;
   const std::vector<Hint> hints = find_hints();  // before a fabric's library changes the environment
+  const std::string net_devices = environment("UCX_NET_DEVICES").value_or("");
   const std::vector<TransportFinding> transports = find_transports(names);
   const bool reaches = std::ranges::any_of(
       transports, [](const TransportFinding& one) { return one.chosen && one.reach != Reach::process; });
   const GpuFindings gpus = find_gpus(memory::device_runtime());
   std::vector<perf::Flag> flags = perf::find_flags(transport::pinnable_bytes());
-  std::ranges::move(flag_gpus(gpus), std::back_inserter(flags));
+  std::ranges::move(flag_gpus(gpus, {}, net_devices), std::back_inserter(flags));
   if (options.json) {
     for (const TransportFinding& one : transports) print_json(one);
     for (const CollectiveFinding& one : find_collectives()) print_json(one);

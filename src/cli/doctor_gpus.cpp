@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -13,32 +12,13 @@
 #include "cli/text.hpp"
 #include "shardwire/error.hpp"
 #include "transport/gpu_direct.hpp"
+#include "transport/rdma.hpp"
 
 namespace shardwire::cli {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-// The number at the beginning of a kernel file; -1 if there is none.
-int number_in(const fs::path& path) {
-  std::ifstream file(path);
-  int number = -1;
-  return file >> number ? number : -1;
-}
-
-// From the first of the node's processors; a node may have memory only.
-int socket_of(int node, const std::string& root) {
-  if (node < 0) return -1;
-  const int processor = number_in(fmt::format("{}/sys/devices/system/node/node{}/cpulist", root, node));
-  if (processor < 0) return -1;
-  return number_in(fmt::format("{}/sys/devices/system/cpu/cpu{}/topology/physical_package_id", root, processor));
-}
-
-Place place_of(const fs::path& device, const std::string& root) {
-  const int node = number_in(device / "numa_node");
-  return {node, socket_of(node, root)};
-}
 
 struct Nic {
   std::string name;
@@ -51,7 +31,8 @@ void add_nics(const std::string& folder, const std::string& root, bool reads, st
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(root + folder, none)) {
     const fs::path device = entry.path() / "device";
-    if (fs::exists(device, none)) nics.push_back({entry.path().filename(), device, place_of(device, root), reads});
+    if (fs::exists(device, none))
+      nics.push_back({entry.path().filename(), device, place_of_device(device, root), reads});
   }
 }
 
@@ -79,7 +60,7 @@ std::size_t shared_way(const fs::path& one, const fs::path& other) {
 GpuFinding find_gpu(const memory::DeviceRuntime& runtime, int number, std::vector<Nic> nics, const std::string& root) {
   GpuFinding finding{.number = number, .details = runtime.details(number)};
   const fs::path device = fs::path(root + "/sys/bus/pci/devices") / finding.details.pci_address;
-  finding.place = place_of(device, root);
+  finding.place = place_of_device(device, root);
   std::ranges::stable_sort(nics, std::greater(), [&](const Nic& nic) { return shared_way(device, nic.device); });
   for (const Nic& nic : nics) {
     if (finding.place.node >= 0 && nic.place.node == finding.place.node) finding.near_nics.push_back(nic.name);
@@ -109,6 +90,34 @@ void flag_gpu_direct(const GpuFindings& findings, std::vector<perf::Flag>& flags
     } else if (!gpu.iommu.empty()) {
       flags.push_back({"GPUDirect", subject, gpu.iommu});
     }
+  }
+}
+
+int socket_of_port(const std::string& port, const std::string& root) {
+  const std::string device = port.substr(0, port.rfind(':'));
+  return place_of_device(fs::path(root + "/sys/class/infiniband") / device / "device", root).socket;
+}
+
+void flag_chosen_ports(const GpuFindings& findings, const std::string& root, std::string_view net_devices,
+                       std::vector<perf::Flag>& flags) {
+  std::vector<std::string> known;  // active ports
+  for (const std::string& port : transport::active_ports(root + "/sys/class/infiniband")) {
+    if (socket_of_port(port, root) >= 0) known.push_back(port);
+  }
+  const std::vector<std::string> chosen = transport::chosen_ports(known, net_devices);
+  const auto is_near = [&](const GpuFinding& gpu) {
+    return [&](const std::string& port) { return socket_of_port(port, root) == gpu.place.socket; };
+  };
+  // A process that sees several GPUs may use one of them alone.
+  const auto has_near = [&](const GpuFinding& gpu) { return std::ranges::any_of(chosen, is_near(gpu)); };
+  if (chosen.empty() || std::ranges::any_of(findings.gpus, has_near)) return;
+  for (const GpuFinding& gpu : findings.gpus) {
+    const auto near = std::ranges::find_if(known, is_near(gpu));
+    if (near == known.end()) continue;
+    flags.push_back(
+        {"wrong NIC", fmt::format("GPU {}", gpu.number),
+         fmt::format("is on socket {}, where UCX_NET_DEVICES allows no port, only {}: allow {}, which is there",
+                     gpu.place.socket, fmt::join(chosen, ", "), *near)});
   }
 }
 
@@ -146,10 +155,11 @@ GpuFindings find_gpus(const memory::FoundRuntime& found, const std::string& root
   return findings;
 }
 
-std::vector<perf::Flag> flag_gpus(const GpuFindings& findings, const std::string& root) {
+std::vector<perf::Flag> flag_gpus(const GpuFindings& findings, const std::string& root, std::string_view net_devices) {
   std::vector<perf::Flag> flags;
   std::vector<Nic> nics = find_nics(root);
   if (std::ranges::any_of(nics, &Nic::reads)) flag_gpu_direct(findings, flags);
+  flag_chosen_ports(findings, root, net_devices, flags);
   std::erase_if(nics, [](const Nic& nic) { return nic.place.socket < 0; });
   for (const GpuFinding& gpu : findings.gpus) {
     const auto shares_socket = [&](const Nic& nic) { return nic.place.socket == gpu.place.socket; };

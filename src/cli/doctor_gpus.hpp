@@ -2,20 +2,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "cli/links.hpp"
 #include "memory/device.hpp"
 #include "perf/measure/port_flags.hpp"
 
 // GPUs that this process sees, and their location among processors and NICs: devices from their runtime, locations from
 // the kernel. `root` is a prefix for /sys.
 namespace shardwire::cli {
-
-/// A device's location; -1: the kernel does not report it.
-struct Place {
-  int node = -1;  ///< of memory and processors (NUMA)
-  int socket = -1;
-};
 
 struct GpuFinding {
   int number = 0;
@@ -34,8 +30,10 @@ struct GpuFindings {
 GpuFindings find_gpus(const memory::FoundRuntime& found, const std::string& root = {});
 
 /// GPUs whose NICs are all on another socket. If there are NICs that read by themselves, also GPUs that they do not
-/// reach or that are behind an IOMMU.
-std::vector<perf::Flag> flag_gpus(const GpuFindings& findings, const std::string& root = {});
+/// reach or that are behind an IOMMU. If `net_devices`, a value of UCX_NET_DEVICES, allows no port on the socket of any GPU, also each GPU
+/// with another port there.
+std::vector<perf::Flag> flag_gpus(const GpuFindings& findings, const std::string& root = {},
+                                  std::string_view net_devices = {});
 
 /// Under a title, or one line of JSON each; if there is none, a line with the reason.
 void print_gpus(const GpuFindings& findings, bool json);

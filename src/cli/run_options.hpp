@@ -32,6 +32,7 @@ struct RunOptions {
   Duration notice = RestoreOptions{}.notice;
   std::vector<Fault> faults{};
   bool shows_progress = true;
+  bool finds_links = false;  ///< for MemberResult::links
 };
 
 /// Time beyond the deadline in which ranks may detect it themselves, before they are killed from outside.

@@ -112,11 +112,12 @@ Json json_of(const MemberResult& result) {
   }
   Json errors = Json::array();
   for (const RunError& error : result.errors) errors.push_back({{"code", error.code}, {"message", error.message}});
-  return {{"member", result.member},     {"target", result.target ? Json(to_int(*result.target)) : Json()},
-          {"verified", result.verified}, {"elements", result.elements},
-          {"walls", result.walls},       {"peak_rss", result.peak_rss_bytes},
-          {"report", std::move(report)}, {"ports", std::move(ports)},
-          {"losses", std::move(losses)}, {"errors", std::move(errors)}};
+  return {{"member", result.member},        {"target", result.target ? Json(to_int(*result.target)) : Json()},
+          {"verified", result.verified},    {"elements", result.elements},
+          {"walls", result.walls},          {"peak_rss", result.peak_rss_bytes},
+          {"report", std::move(report)},    {"ports", std::move(ports)},
+          {"links", to_json(result.links)}, {"losses", std::move(losses)},
+          {"errors", std::move(errors)}};
 }
 
 MemberResult member_result_from(const Json& json) {
@@ -148,6 +149,7 @@ MemberResult member_result_from(const Json& json) {
     result.ports.push_back({one.at(0).get<std::string>(), one.at(1).get<std::string>(), one.at(2).get<ByteCount>(),
                             one.at(3).get<double>()});
   }
+  result.links = member_links_from(json.at("links"));
   for (const Json& one : json.at("losses")) {
     LostSource source{.rank = Rank{one.at("rank").get<std::int32_t>()}, .why = one.at("why").get<std::string>()};
     one.at("boxes").get_to(source.boxes_replanned);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/links.hpp"
 #include "perf/measure/ports.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/report.hpp"
@@ -40,6 +41,7 @@ struct MemberResult {
   ByteCount peak_rss_bytes = 0;
   std::vector<Loss> losses;            ///< of all restores
   std::vector<perf::PortBytes> ports;  ///< of the last restore
+  MemberLinks links;                   ///< empty unless RunOptions::finds_links
   std::vector<RunError> errors;
 };
 

@@ -74,6 +74,7 @@ class Worker {
     result_.verified = result_.errors.empty();
     result_.peak_rss_bytes = peak_rss_bytes();
     result_.ports = perf::port_bytes(result_.report.peers);
+    if (config_.options.finds_links) result_.links = find_links(result_.report.peers, own_processors());
     config_.deliver(session_ ? &*session_ : nullptr, result_);
     guarded([&] { close(grace); });
     return result_;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shardwire/error.hpp"
@@ -151,6 +152,31 @@ BOOST_AUTO_TEST_CASE(interfaces_count_where_there_is_no_rdma_device) {
   BOOST_TEST(host.flagged({"0000:ab:00.0"}).size() == 1);
   host.nic("cxi0", 2, "cxi");
   BOOST_TEST(host.flagged({"0000:ab:00.0"}).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_gpu_for_which_the_far_nic_was_chosen_is_flagged) {
+  const Host host;
+  host.gpu("0000:1b:00.0", 0);
+  host.gpu("0000:ab:00.0", 2);
+  for (const auto& [name, node] : {std::pair{"mlx5_0", 1}, std::pair{"mlx5_1", 3}, std::pair{"mlx5_2", -1}}) {
+    host.nic(name, node);
+    host.write("/sys/class/infiniband/" + std::string(name) + "/ports/1/state", "4: ACTIVE");
+  }
+  const auto flagged = [&](std::vector<std::string> gpus, const char* net_devices) {
+    std::vector<std::string> all;
+    for (const perf::Flag& flag : flag_gpus(find(host, std::move(gpus)), host.path.string(), net_devices)) {
+      all.push_back(flag.about + " " + flag.subject + " " + flag.says);
+    }
+    return all;
+  };
+  BOOST_TEST(flagged({"0000:1b:00.0"}, "mlx5_1:1") ==
+                 std::vector<std::string>{"wrong NIC GPU 0 is on socket 0, where UCX_NET_DEVICES allows no port, only "
+                                          "mlx5_1:1: allow mlx5_0:1, which is there"},
+             boost::test_tools::per_element());
+  for (const char* const unknown_or_near : {"", "mlx5_0:1", "mlx5_2:1", "mlx5_0:1,mlx5_1:1"}) {
+    BOOST_TEST(flagged({"0000:1b:00.0"}, unknown_or_near).empty(), unknown_or_near);
+  }
+  BOOST_TEST(flagged({"0000:1b:00.0", "0000:ab:00.0"}, "mlx5_1:1").empty());  // near the other one
 }
 
 BOOST_AUTO_TEST_CASE(what_the_kernel_does_not_say_is_not_flagged) {
