@@ -96,6 +96,9 @@ class Incoming {
   virtual void receive(std::span<const Memory> into, Completion done) = 0;
   void receive(const Memory& into, Completion done) { receive(std::span(&into, 1), std::move(done)); }
   virtual void discard() = 0;
+  /// True if a receive that succeeds has the bytes that the sender's memory had while send() borrowed it: the fabric copies
+  /// them there. False if this side or a NIC fetches them: it may do so later, and succeed all the same.
+  [[nodiscard]] virtual bool is_copied() const { return false; }
 };
 
 /// Messages of one sender arrive in the order of their headers; payloads may complete in any order.

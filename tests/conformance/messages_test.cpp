@@ -65,6 +65,39 @@ BOOST_AUTO_TEST_CASE(the_header_is_copied_by_send) {
   BOOST_TEST((pair.right_mail.messages.front()->header == text("short-lived")));
 }
 
+// A restore takes copied messages for what was published, though the publisher's memory changes as soon as it may.
+BOOST_AUTO_TEST_CASE(the_payload_of_a_copied_message_is_that_of_the_time_when_it_was_sent) {
+  const Deadline deadline(120s);
+  Pair pair;
+  Result first;
+  send(*pair.to_right, text("header"), {}, first.completion());
+  BOOST_REQUIRE(pair.until([&] { return first.done && pair.right_mail.complete() == 1; }));
+  const bool is_copied = pair.right_mail.messages.front()->is_copied;
+  BOOST_TEST(is_copied == (fabric_under_test() == "tcp"));
+  if (!is_copied) return;
+
+  const Bytes small = pattern(32 << 10);
+  Bytes memory = small;
+  Result second;
+  send(*pair.to_right, text("small"), memory, second.completion());
+  BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return second.done; }, 10s));
+  std::ranges::fill(memory, std::byte{0});
+  BOOST_REQUIRE(pair.until([&] { return pair.right_mail.complete() == 2; }));
+  BOOST_TEST(pair.right_mail.messages.back()->result.succeeded());
+  BOOST_TEST(same_bytes(pair.right_mail.messages.back()->payload, small));
+
+  const Bytes large = pattern(4 << 20);
+  memory = large;
+  Result third;
+  send(*pair.to_right, text("large"), memory, third.completion());
+  BOOST_REQUIRE(pair.until([&] { return pair.right_mail.messages.size() == 3; }));
+  pair.to_right.reset();
+  std::ranges::fill(memory, std::byte{0});
+  const auto& message = *pair.right_mail.messages.back();
+  BOOST_REQUIRE(pair.until([&] { return message.result.done; }));
+  BOOST_TEST((!message.result.succeeded() || same_bytes(message.payload, large)));
+}
+
 BOOST_AUTO_TEST_CASE(a_discarded_message_completes_its_sender) {
   const Deadline deadline(120s);
   Pair pair;

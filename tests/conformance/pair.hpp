@@ -101,6 +101,7 @@ struct Mailbox {
   struct Message {
     Bytes header;
     Bytes payload;
+    bool is_copied = false;
     Result result;
   };
   void attach(transport::Fabric& fabric) {
@@ -108,6 +109,7 @@ struct Mailbox {
       auto& message = *messages.emplace_back(std::make_unique<Message>());
       message.header.assign(incoming.header().begin(), incoming.header().end());
       message.payload.resize(incoming.payload_bytes());
+      message.is_copied = incoming.is_copied();
       incoming.receive(transport::host_memory(message.payload), message.result.completion());
     });
   }

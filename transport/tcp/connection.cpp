@@ -38,6 +38,8 @@ class Arrival final : public Incoming {
     connection_.receive(frame_.number, frame_.payload_bytes, into, std::move(done));
   }
   void discard() override {}  // a message that is not received is discarded
+  // The sender's kernel has copied the bytes before sendmsg() returned, and nothing is sent for an endpoint that is gone.
+  [[nodiscard]] bool is_copied() const override { return true; }
 
  private:
   Connection& connection_;
