@@ -77,7 +77,9 @@ struct Bench {
     [[nodiscard]] std::uint64_t number() const override { return own_number; }
     [[nodiscard]] transport::Endpoint* endpoint() const override { return &bench.wire; }
     [[nodiscard]] const void* publication() const override { return nullptr; }
-    void check_readable() const override {}
+    void check_readable() const override {
+      if (!bench.readable) throw Error(ErrorCode::withdrawn, "it is gone");
+    }
     void begin_reading() override {}
     void end_reading() override {}
     void fail(const Error&) override { bench.failed.insert(own_number); }
@@ -93,6 +95,7 @@ struct Bench {
 
   test::UsedDevices devices;
   std::vector<std::byte> memory = std::vector<std::byte>(slot_bytes);
+  bool readable = true;
   std::set<std::uint64_t> failed;
   Copies copies;
   Wire wire;
@@ -120,6 +123,18 @@ BOOST_FIXTURE_TEST_CASE(a_source_that_was_stopped_copies_nothing_more_when_somet
   source.stop();
   wire.sent.front()(std::nullopt);
   BOOST_TEST(copies.submitted.empty());
+}
+
+// Readers take what comes for what was published.
+BOOST_FIXTURE_TEST_CASE(memory_that_is_taken_back_while_a_request_waits_is_not_packed, Bench) {
+  ask(1);
+  ask(2);
+  BOOST_TEST(copies.poll() == 1U);
+  BOOST_REQUIRE(wire.sent.size() == 1U);
+  readable = false;
+  wire.sent.front()(std::nullopt);
+  BOOST_TEST(copies.submitted.empty());
+  BOOST_TEST(failed == std::set<std::uint64_t>{2}, boost::test_tools::per_element());
 }
 
 BOOST_FIXTURE_TEST_CASE(host_memory_does_not_wait_for_what_is_pinned, Bench) {
