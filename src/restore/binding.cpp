@@ -112,9 +112,9 @@ bool is_packed_by_source(const move::Transfer& transfer, const Binding& binding)
   return method.carrier == move::Carrier::messages && (method.staged || binding.max_message_ranges() > 1);
 }
 
-bool all_packed_by_source(std::span<const move::Transfer> transfers, std::size_t source, const Binding& binding) {
+bool all_in_messages(std::span<const move::Transfer> transfers, std::size_t source) {
   return std::ranges::all_of(transfers, [&](const move::Transfer& transfer) {
-    return transfer.peer != source || is_packed_by_source(transfer, binding);
+    return transfer.peer != source || move::carrier_of(transfer.method) == move::Carrier::messages;
   });
 }
 

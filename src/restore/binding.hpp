@@ -108,9 +108,8 @@ void check_bound(const Binding& binding, const wire::Bound& reply);
 /// The source answers the request with one message that it packs itself, which it does only while the publication is
 /// live.
 [[nodiscard]] bool is_packed_by_source(const move::Transfer& transfer, const Binding& binding);
-/// is_packed_by_source() holds for every transfer with this source.
-[[nodiscard]] bool all_packed_by_source(std::span<const move::Transfer> transfers, std::size_t source,
-                                        const Binding& binding);
+/// Every transfer with this source comes in messages.
+[[nodiscard]] bool all_in_messages(std::span<const move::Transfer> transfers, std::size_t source);
 
 using WordRead = std::function<void(const transport::Outcome& fault, std::uint64_t word)>;
 /// Reads a generation word over its channel. Requires: word.region.

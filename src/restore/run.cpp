@@ -200,11 +200,20 @@ void Run::on_moved() {
   movement_->compare_digests([this] { replicas_ ? replicas_->compare([this] { confirm(); }) : confirm(); });
 }
 
+// A source looks at the lease, or at the generation that is read without one, before it sends a message
+// (ServedRequest::check_readable()), and keeps the memory in use until the message is sent or the endpoint is gone. A message
+// whose bytes were copied in that time (transport::Incoming::is_copied()) thus has bytes of the generation that was bound:
+//
+//   zcopy over tcp                   proven: copied from the publication while it is in use
+//   packed over tcp                  proven: packed while the publication is in use, copied before the slot is used again
+//   zcopy, packed over ucx           not proven: the bytes may be fetched once the source has given this reader up, when its
+//                                    memory is the caller's again, or the slot is packed for another reader
+//   mapped, read, sieved_read        not proven: the source does not know when they are read
+//   collective                       not proven: rounds look at no lease
 void Run::confirm() {
   if (stopped_) return;
   sources_.confirm([this](const Source& source) {
-    return source.reads_without_lease() && movement_ &&
-           all_packed_by_source(*chosen_.transfers, source.index(), source.binding());
+    return movement_ && movement_->messages_are_copied() && all_in_messages(*chosen_.transfers, source.index());
   });
 }
 

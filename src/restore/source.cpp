@@ -176,20 +176,18 @@ void Source::begin_moving() {
   fire(Event::move_began);
 }
 
-void Source::confirm(bool packed_by_source) {
-  packed_by_source_ = packed_by_source;
+void Source::confirm(bool is_proven) {
+  is_proven_ = is_proven;
   callbacks_.run([this] { fire(Event::move_ended); });
 }
 
-// The check after the read. A live generation word suffices, and takes no processor time of the source. Otherwise asks
-// the source, which reports a publication that was withdrawn or changed meanwhile.
+// The check after the read. Messages may have proven their bytes (Run::confirm()), and a live generation word suffices:
+// neither takes another answer of the source. Otherwise asks the source, which reports a publication that was withdrawn or
+// changed meanwhile.
 void Source::check_generation() {
   if (binding_.is_own()) return act(Action::ask_source);
-  const bool leased = requests_.lease() != 0;
-  if (leasing_ == Leasing::beside && !leased) return;  // checked when the lease arrives
-  if (binding_.word.says_live(binding_.record.generation) || (!leased && packed_by_source_)) {
-    return fire(Event::word_live);
-  }
+  if (leasing_ == Leasing::beside && requests_.lease() == 0) return;  // checked when the lease arrives
+  if (is_proven_ || binding_.word.says_live(binding_.record.generation)) return fire(Event::word_live);
   if (!binding_.word.region || binding_.word.is_mapped()) return fire(Event::word_unclear);
   requests_.read_generation([this](bool live) { fire(live ? Event::word_live : Event::word_unclear); });
 }

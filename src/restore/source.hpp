@@ -58,7 +58,7 @@ class Source final {
     fabrics_done,     ///< no other fabric would be better
     move_began,
     move_ended,    ///< all bytes have arrived
-    word_live,     ///< the generation word says that the publication is live
+    word_live,     ///< the generation word says that the publication is live, or the messages have proven it
     word_unclear,  ///< the word is not live, or unreadable
     intact,        ///< the source confirms it
     link_ended,
@@ -128,9 +128,9 @@ class Source final {
   /// Call it once. Errors: reported to the listener. Requires for all but Leasing::first: the binding holds.
   void start(Leasing leasing);
   void begin_moving();
-  /// Confirms received bytes. Waits first for a pending lease. `packed_by_source`: every byte came in answers that the
-  /// source packs itself, which it does only while the publication is live.
-  void confirm(bool packed_by_source);
+  /// Confirms received bytes. Waits first for a pending lease. `is_proven`: every byte came in a message that proves that
+  /// the publication was live, so there is nothing to ask.
+  void confirm(bool is_proven);
   /// Gives the source up, as if its connection had ended. The listener hears of it.
   void lose(const Error& error);
   /// See SourceLink::heard(). Empty for this process as well.
@@ -141,8 +141,6 @@ class Source final {
   /// Its lease, and requests while it is read.
   [[nodiscard]] SourceRequests& requests() { return requests_; }
   [[nodiscard]] const SourceRequests& requests() const { return requests_; }
-  /// Its bytes are read without any lease.
-  [[nodiscard]] bool reads_without_lease() const { return leasing_ == Leasing::none; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] std::size_t index() const { return index_; }
   [[nodiscard]] Rank rank() const { return binding_.layout_rank; }
@@ -177,7 +175,7 @@ class Source final {
   Clock::Time entered_;  ///< since when it is in state_
   Leasing leasing_ = Leasing::first;
   bool bound_anew_ = false;
-  bool packed_by_source_ = false;
+  bool is_proven_ = false;
   SourceRequests requests_;
   SourceFabrics fabrics_;
   Callbacks callbacks_;

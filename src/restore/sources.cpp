@@ -19,8 +19,8 @@ void Sources::start(Source::Leasing leasing) {
   for_each(Awaited::bound, [leasing](Source& source) { source.start(leasing); });
 }
 
-void Sources::confirm(const std::function<bool(const Source& source)>& packed_by_source) {
-  for_each(Awaited::confirmed, [&](Source& source) { source.confirm(packed_by_source(source)); });
+void Sources::confirm(const std::function<bool(const Source& source)>& is_proven) {
+  for_each(Awaited::confirmed, [&](Source& source) { source.confirm(is_proven(source)); });
 }
 
 // Sources may report within the loop; the listener is called after it.

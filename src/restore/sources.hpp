@@ -38,8 +38,8 @@ class Sources final : private Source::Listener {
 
   /// Call it once. Errors: reported to the listener.
   void start(Source::Leasing leasing);
-  /// `packed_by_source`: see Source::confirm(). Requires: all are bound.
-  void confirm(const std::function<bool(const Source& source)>& packed_by_source);
+  /// `is_proven`: see Source::confirm(). Requires: all are bound.
+  void confirm(const std::function<bool(const Source& source)>& is_proven);
   /// Awaits no report of a source that is lost.
   void continue_without(const Source& lost) { reported(lost.index()); }
   /// Starts and confirms no further source, and does not report that all are bound or confirmed.

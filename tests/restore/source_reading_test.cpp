@@ -201,22 +201,27 @@ BOOST_AUTO_TEST_CASE(a_read_without_a_lease_that_the_source_does_not_confirm_is_
   require_over(made);
 }
 
-BOOST_AUTO_TEST_CASE(what_the_source_packed_itself_without_a_lease_needs_no_question) {
-  MadeSource made;
-  made.keep(tcp);
-  made.start(Leasing::none);
-  made.source->begin_moving();
-  made.source->confirm(true);
-  BOOST_TEST(made.state() == "released");
-  BOOST_TEST(made.listener.confirmed == 1);
-  BOOST_TEST(made.link->requests.empty());
-  require_over(made);
+BOOST_AUTO_TEST_CASE(bytes_that_are_proven_need_no_question_with_or_without_a_lease) {
+  for (const Leasing leasing : {Leasing::first, Leasing::none}) {
+    MadeSource made;
+    made.keep(tcp);
+    made.start(leasing);
+    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease, MadeSource::step});
+    made.source->begin_moving();
+    made.source->confirm(true);
+    BOOST_TEST(made.state() == "released");
+    BOOST_TEST(made.listener.confirmed == 1);
+    BOOST_TEST(made.link->requests.empty());
+    BOOST_TEST(made.link->asked_to_release.empty());
+    BOOST_TEST(made.link->posted_releases(lease) == (leasing == Leasing::first ? 1U : 0U));
+    require_over(made);
+  }
 }
 
-BOOST_AUTO_TEST_CASE(what_the_source_packed_itself_under_a_lease_is_asked_about) {
+BOOST_AUTO_TEST_CASE(bytes_that_are_not_proven_are_asked_about_where_no_word_tells) {
   MadeSource made;
   to_moving(made);
-  made.source->confirm(true);
+  made.source->confirm(false);
   BOOST_TEST(made.state() == "confirming");
   BOOST_TEST(asked<wire::Release>(made).lease == lease);
 }

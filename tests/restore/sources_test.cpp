@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(sources_that_have_to_be_asked_are_reported_when_the_last_of
   BOOST_TEST(bench.reports.bound == 1);
 }
 
-BOOST_AUTO_TEST_CASE(the_caller_says_which_sources_have_packed_their_bytes) {
+BOOST_AUTO_TEST_CASE(the_caller_says_of_which_sources_the_bytes_are_proven) {
   Bench bench;
   bench.to_bound();
   std::vector<std::size_t> asked;
