@@ -154,7 +154,7 @@ struct Run {
   void send(int rank, const wire::Message& message) {
     const bool lookup = std::holds_alternative<wire::Lookup>(message);
     (lookup ? address_bytes : to_host)[static_cast<std::size_t>(rank)] += framed_bytes(message);
-    rendezvous.take(static_cast<Rendezvous::ClientId>(rank), job.hello_of(rank), message);
+    rendezvous.take(static_cast<Rendezvous::ClientId>(rank), job.hello_of(rank), message, now);
     rendezvous.flush(now);
   }
   void pass_to(Clock::Time time) {

@@ -90,6 +90,7 @@ struct Joined {
   worldSize @2 :Int32;
   session @3 :UInt64;
   attempt @4 :UInt32;  # 0: no keeper has counted the session yet
+  ageNs @5 :UInt64;
 }
 
 struct AttemptRaised {
@@ -356,7 +357,7 @@ struct KeepJob {
   worldSize @5 :Int32;
   jobKey @6 :Data;  # none: that of the keeper, or there is none
   attempt @7 :UInt32;
-  again @8 :Bool;
+  beganNs @8 :Int64;
 }
 
 struct KeepJoined {

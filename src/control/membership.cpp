@@ -206,6 +206,7 @@ void Membership::announce(const SocketAddress& at) {
                                   .local_path = clients_.listen_locally(),
                                   .domain = identity_.domain};
   if (rendezvous_) warn_of_open_network(at.host);
+  asked_ = loop_.now();
   send(wire::Join{record});
 }
 
@@ -217,7 +218,8 @@ void Membership::joined(const wire::Joined& as) {
                 fmt::format("member 0 says that this is member {} of {}", as.member, as.world_size));
   }
   directory_.set_members(as.world_size);
-  host_.seated(as);  // from here on a guest has its number
+  // From here on a guest has its number. The session was there when this process asked, however late it reads the answer.
+  host_.seated(as, std::min(asked_, loop_.now() - std::chrono::nanoseconds(as.age_ns)));
   const std::string interface = loop_.interface_of(listening_host_);
   const std::string job = bootstrap_.run_id.empty() ? std::string() : fmt::format(" job '{}'", bootstrap_.run_id);
   const char* const what = as.member >= as.world_size ? " as a guest" : "";
@@ -262,7 +264,7 @@ void Membership::serve(const Connection& member, const wire::Message& message) {
     const auto holder = rendezvous_->holder(join->member.rank);
     if (holder && *holder != own_client && *holder != member.id()) return claim(member, *join, *holder);
   }
-  rendezvous_->take(member.id(), member.peer(), message);
+  rendezvous_->take(member.id(), member.peer(), message, loop_.now());
   log_received(member.peer().rank, message);
   flush();
 }
@@ -270,7 +272,7 @@ void Membership::serve(const Connection& member, const wire::Message& message) {
 void Membership::claim(const Connection& member, const wire::Join& join, Rendezvous::ClientId holder) {
   const auto take = [this, id = member.id(), peer = member.peer(), join] {
     clients_.serve_later(id, [&] {
-      rendezvous_->take(id, peer, join);
+      rendezvous_->take(id, peer, join, loop_.now());
       log_received(peer.rank, join);
       flush();
     });
@@ -333,7 +335,7 @@ void Membership::deliver(std::span<const Rendezvous::ClientId> clients, const wi
 
 void Membership::send(const wire::Message& message) {
   if (rendezvous_) {
-    rendezvous_->take(own_client, identity_.hello, message);
+    rendezvous_->take(own_client, identity_.hello, message, loop_.now());
     flush();
   } else if (connection_ && connection_->ready()) {
     connection_->send(message);

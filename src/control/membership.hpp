@@ -48,8 +48,9 @@ class Membership {
     virtual ~Host() = default;
     /// Publications or presence have changed, or can no longer be known.
     virtual void directory_changed() = 0;
-    /// This process has got its place, and is about to hear that it has joined.
-    virtual void seated(const wire::Joined& as) = 0;
+    /// This process has got its place, and is about to hear that it has joined. `began`: when the session began, by the clock of
+    /// this process. It did not begin later, and earlier by at most the time that the answer of member 0 took.
+    virtual void seated(const wire::Joined& as, Clock::Time began) = 0;
     virtual void addresses_came(const wire::Addresses& addresses) = 0;
     /// See wire::AttemptRaised.
     virtual void attempt_raised(std::uint32_t attempt) = 0;
@@ -159,6 +160,7 @@ class Membership {
   std::size_t tried_ = 0;                // attempts at these
   SocketAddress contact_;                // of these: the last one tried
   std::string listening_host_;           // numeric
+  Clock::Time asked_{};                  // when the request to join left
   std::shared_ptr<Connection> inquiry_;  // to the process on this rendezvous's port. Owners: as connection_
   Timer join_timer_;
   Timer retry_timer_;

@@ -58,10 +58,10 @@ bool Rendezvous::is_notice(const wire::Message& message) {
          std::holds_alternative<wire::ExchangeGivenUp>(message) || std::holds_alternative<wire::AttemptRaised>(message);
 }
 
-void Rendezvous::take(ClientId from, const wire::Hello& peer, const wire::Message& message) {
+void Rendezvous::take(ClientId from, const wire::Hello& peer, const wire::Message& message, Clock::Time now) {
   std::visit(
       [&]<typename Type>(const Type& value) {
-        if constexpr (std::is_same_v<Type, wire::Join>) join(from, peer, value.member);
+        if constexpr (std::is_same_v<Type, wire::Join>) join(from, peer, value.member, now);
         if constexpr (std::is_same_v<Type, wire::Publish>) publish(from, value);
         if constexpr (std::is_same_v<Type, wire::Watch>) watch(from, value.publication);
         if constexpr (std::is_same_v<Type, wire::Unwatch>) unwatch(from, value.publication);
@@ -96,7 +96,7 @@ std::int32_t Rendezvous::rank_of(ClientId from, const char* what) {
   throw Error(ErrorCode::invalid_argument, fmt::format("member {} is a guest, and takes no part in {}", rank, what));
 }
 
-void Rendezvous::join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& asked) {
+void Rendezvous::join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& asked, Clock::Time now) {
   if (asked.rank != peer.rank || asked.incarnation != peer.incarnation || asked.rank >= members_) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("member {} of {} may not join as member {}", peer.rank, members_, asked.rank));
@@ -119,7 +119,10 @@ void Rendezvous::join(ClientId from, const wire::Hello& peer, const wire::Member
   }
   seat = {seat.epoch + 1, wire::Presence::there, from, member};
   clients_[from].rank = member.rank;
-  send_({&from, 1}, wire::Joined{seat.epoch, member.rank, members_, session_, attempt_});
+  if (!began_) began_ = now;
+  const auto age = std::chrono::nanoseconds(now - *began_);
+  send_({&from, 1},
+        wire::Joined{seat.epoch, member.rank, members_, session_, attempt_, static_cast<std::uint64_t>(age.count())});
   if (const auto gone = membership_changes(); !gone.runs.empty()) send_({&from, 1}, gone);
 }
 

@@ -40,7 +40,8 @@ class Rendezvous {
   /// Whether a message of the rendezvous is unrequested, not an answer.
   static bool is_notice(const wire::Message& message);
   /// Errors: throws Error{invalid_argument} for a forbidden request, such as joining under a taken number.
-  void take(ClientId from, const wire::Hello& peer, const wire::Message& message);
+  /// The session begins with the first Join, which is that of member 0.
+  void take(ClientId from, const wire::Hello& peer, const wire::Message& message, Clock::Time now);
   void closed(ClientId client, bool orderly);
   /// The client that holds this member number.
   [[nodiscard]] std::optional<ClientId> holder(std::int32_t rank) const;
@@ -80,7 +81,7 @@ class Rendezvous {
     std::string refusal;                         // reason of failure, for present and later participants
   };
 
-  void join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& member);
+  void join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& member, Clock::Time now);
   void publish(ClientId from, const wire::Publish& publish);
   void set(const std::string& name, Name& roster, std::int32_t rank,
            const std::optional<wire::PublicationRecord>& record);
@@ -114,6 +115,7 @@ class Rendezvous {
   std::int32_t members_;
   std::uint64_t session_;
   std::uint32_t attempt_ = 0;  // of the session, as far as members have told
+  std::optional<Clock::Time> began_;
   Send send_;
   std::map<ClientId, Client> clients_;  // joined clients
   std::map<std::int32_t, Seat> seats_;  // those of guests come after the members'

@@ -106,7 +106,9 @@ void Keeper::serve(Connection& connection, const wire::Message& message) {
       publish_left();
     } else if (const auto* raised = std::get_if<wire::AttemptRaised>(&message)) {
       const std::uint64_t session = trainers_.at(connection.id()).session;
-      if (session != 0 && session == states_.newest_session()) states_.attempt(session, raised->attempt, true);
+      if (session != 0 && session == states_.newest_session()) {
+        states_.attempt(session, Clock::Time::max(), raised->attempt);  // when it began is known
+      }
     } else if (std::holds_alternative<wire::KeepStatusRequest>(message)) {
       connection.send(wire::KeepStatus{request, status()});
     } else if (const auto* drop = std::get_if<wire::KeepDrop>(&message)) {
@@ -134,7 +136,9 @@ void Keeper::refuse(Connection& connection, std::uint64_t request, const std::ex
 
 void Keeper::take(Connection& connection, const wire::KeepJob& job) {
   const std::uint64_t before = states_.newest_session();
-  const std::uint32_t attempt = states_.attempt(job.session, job.attempt, job.again);
+  // No session begins later than the keeper hears of it, whatever the clock of a container says.
+  const Clock::Time began = std::min(Clock::Time(std::chrono::nanoseconds(job.began_ns)), loop_->now());
+  const std::uint32_t attempt = states_.attempt(job.session, began, job.attempt);
   Trainer& trainer = trainers_.at(connection.id());
   trainer.session = job.session;
   job_ = job;  // of a member that is there

@@ -40,27 +40,27 @@ std::int32_t ranks_of_layout(const Bytes& manifest) {
 // --- attempts ---
 
 std::uint32_t KeptStates::attempt_of(std::uint64_t session) const {
-  const auto found = attempts_.find(session);
-  return found == attempts_.end() ? 0 : found->second;
+  const auto found = std::ranges::find(attempts_, session, &Attempt::session);
+  return found == attempts_.end() ? 0 : found->number;
 }
 
-std::uint32_t KeptStates::attempt(std::uint64_t session, std::uint32_t told, bool again) {
-  const bool known = attempts_.contains(session);
-  const bool begins = !known && !again;  // for this keeper
-  if (begins) told = std::max(told, std::min(attempts(), wire::max_attempt - 1) + 1);
-  const std::uint32_t number = std::max({told, attempt_of(session), std::uint32_t{1}});
-  const bool joined_earlier = !known && again && newest_has_joined_;
-  const bool is_higher = std::pair(number, session) >= std::pair(attempts(), newest_);
-  const bool is_newest = begins || (!joined_earlier && is_higher);
-  if (known || is_newest) attempts_[session] = number;
-  if (!is_newest) require_newest(session);
-  if (std::exchange(newest_, session) != session) newest_has_joined_ = false;
-  newest_has_joined_ = newest_has_joined_ || !again;
-  return number;
+// An older session counts too: other keepers may hold what it kept under its number, and readers go by that.
+std::uint32_t KeptStates::attempt(std::uint64_t session, Clock::Time began, std::uint32_t told) {
+  auto found = std::ranges::find(attempts_, session, &Attempt::session);
+  if (found == attempts_.end()) found = attempts_.insert(found, Attempt{.began = began, .session = session});
+  found->began = std::min(found->began, began);
+  found->number = std::max(found->number, told);
+  std::ranges::sort(attempts_, {}, [](const Attempt& one) { return std::pair(one.began, one.session); });
+  std::uint32_t before = 0;
+  for (Attempt& one : attempts_) {
+    before = one.number = std::max(one.number, std::min(before, wire::max_attempt - 1) + 1);
+  }
+  require_newest(session);
+  return attempts();
 }
 
 void KeptStates::require_newest(std::uint64_t session) const {
-  if (session == newest_) return;
+  if (session == newest_session()) return;
   throw Error(ErrorCode::cancelled,
               fmt::format("this session of job '{}' is over: a newer one has begun, as attempt {}", job_, attempts()));
 }
@@ -302,7 +302,7 @@ std::vector<KeptStates::CompleteStep> KeptStates::complete_here() const {
     std::set<std::int32_t> ranks;
     const Bytes* manifest = nullptr;
   };
-  // By name, attempt, session, step: overlapping sessions may have the same attempt.
+  // By name, attempt, session, step: the highest attempt may be that of several sessions.
   std::map<std::tuple<std::string, std::uint32_t, std::uint64_t, std::int64_t>, Held> steps;
   for (const auto& [buffer, one] : snapshots_) {
     if (!one.complete) continue;

@@ -54,15 +54,14 @@ class KeptStates {
  public:
   KeptStates(std::string job, ByteCount budget_bytes) : job_(std::move(job)), budget_bytes_(budget_bytes) {}
 
-  /// A process joins the session, or (`again`) has joined it before. `told`: its attempt, as far as the process knows it, see
-  /// wire::AttemptRaised. Returns the attempt, from 1. The session is the newest from then on:
-  /// * if a process joins it and it is not known here: its attempt becomes higher than all that are, up to wire::max_attempt;
-  /// * if its attempt is higher than that of the newest. Of two equal ones the higher session number decides, as everywhere.
-  /// Errors: throws Error{cancelled} for a session that is older, and for one that is not known here if a process has joined the
-  /// newest here: the older one was joined before this keeper began.
-  std::uint32_t attempt(std::uint64_t session, std::uint32_t told = 0, bool again = false);
+  /// A process of the session is there. `began`: when the session began, or later, as far as the process knows; the earliest that is
+  /// named for a session counts. `told`: its attempt, likewise, see wire::AttemptRaised. The session that began last is the newest,
+  /// whenever this keeper hears of it; of two that began at once, the one with the higher number. Returns the attempt: at least 1
+  /// and `told`, and above those of all sessions that began earlier, up to wire::max_attempt.
+  /// Errors: throws Error{cancelled} for a session that is not the newest.
+  std::uint32_t attempt(std::uint64_t session, Clock::Time began, std::uint32_t told = 0);
   /// 0: there is none.
-  [[nodiscard]] std::uint64_t newest_session() const { return newest_; }
+  [[nodiscard]] std::uint64_t newest_session() const { return attempts_.empty() ? 0 : attempts_.back().session; }
 
   struct Given {
     const Snapshot* snapshot = nullptr;
@@ -106,7 +105,7 @@ class KeptStates {
   /// Of snapshots, also of those that have no memory yet, and of buffers that trainers still have mapped.
   [[nodiscard]] ByteCount used_bytes() const;
   /// That of the newest session; 0: there is none.
-  [[nodiscard]] std::uint32_t attempts() const { return attempt_of(newest_); }
+  [[nodiscard]] std::uint32_t attempts() const { return attempt_of(newest_session()); }
   /// 0: the session is not known here.
   [[nodiscard]] std::uint32_t attempt_of(std::uint64_t session) const;
 
@@ -126,6 +125,11 @@ class KeptStates {
     ByteCount bytes = 0;     // of the snapshots to keep and the one that is written
     std::size_t enough = 1;  // complete ones, so that those of earlier sessions may go
   };
+  struct Attempt {
+    Clock::Time began{};  // of its session
+    std::uint64_t session = 0;
+    std::uint32_t number = 0;
+  };
   void require_newest(std::uint64_t session) const;
   using Which = std::function<bool(const Snapshot& one)>;
   void drop_if(const Which& which);
@@ -140,12 +144,10 @@ class KeptStates {
 
   std::string job_;
   ByteCount budget_bytes_;
-  std::map<std::uint64_t, std::uint32_t> attempts_;  // by session
-  std::uint64_t newest_ = 0;                         // session; 0: none has come
-  bool newest_has_joined_ = false;                   // here: some process, since this keeper began
-  std::map<std::uint64_t, Snapshot> snapshots_;      // by buffer
-  std::map<std::uint64_t, Spare> spares_;            // by buffer
-  std::map<Writer, Reserve> reserves_;               // of trainers that are there
+  std::vector<Attempt> attempts_;                // in the order in which their sessions began
+  std::map<std::uint64_t, Snapshot> snapshots_;  // by buffer
+  std::map<std::uint64_t, Spare> spares_;        // by buffer
+  std::map<Writer, Reserve> reserves_;           // of trainers that are there
   std::uint64_t next_buffer_ = 1;
   std::uint64_t next_order_ = 1;
 };

@@ -170,7 +170,7 @@ void Core::report_log_failure() {
   if (!taken && !log_failure_) log_failure_ = failure;  // for the next one
 }
 
-// A keeper that is there again after its end has to hear of the session again. Only the first request is part of the join.
+// A keeper that is there again after its end has to hear of the session again.
 void Core::meet_keeper(Met met) {
   if (!keeper_) {
     return met(std::make_exception_ptr(
@@ -191,7 +191,7 @@ void Core::meet_keeper(Met met) {
                              .world_size = setup_.bootstrap.world_size,
                              .job_key = own_key ? setup_.identity.job_key : Bytes(),
                              .attempt = attempt_,
-                             .again = std::exchange(asked_keeper_, true)};
+                             .began_ns = std::chrono::nanoseconds(began_.time_since_epoch()).count()};
       },
       [this, met = std::move(met)](wire::Message* answer, const std::exception_ptr& error) {
         if (const auto* joined = answer != nullptr ? std::get_if<wire::KeepJoined>(answer) : nullptr) {
@@ -227,8 +227,9 @@ void Core::attempt_raised(std::uint32_t attempt) {
   if (keeper_) keeper_->notify(wire::AttemptRaised{attempt_});
 }
 
-void Core::seated(const wire::Joined& as) {
+void Core::seated(const wire::Joined& as, Clock::Time began) {
   session_number_ = as.session;
+  began_ = began;
   attempt_ = as.attempt;
   setup_.bootstrap.rank = setup_.identity.hello.rank = as.member;
   setup_.bootstrap.world_size = setup_.identity.hello.world_size = as.world_size;

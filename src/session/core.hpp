@@ -116,7 +116,7 @@ class Core : public KeeperHost, private Membership::Host {
 
  private:
   void directory_changed() override;
-  void seated(const wire::Joined& as) override;
+  void seated(const wire::Joined& as, Clock::Time began) override;
   void addresses_came(const wire::Addresses& addresses) override;
   void attempt_raised(std::uint32_t attempt) override;
   void rendezvous_lost(const Error& reason) override { links_.end_waiting(reason); }
@@ -152,10 +152,10 @@ class Core : public KeeperHost, private Membership::Host {
   std::vector<std::unique_ptr<RunningRestore>> restores_;
   std::function<void()> directory_changed_;  // of a running exchange; null: none
   std::uint64_t session_number_ = 0;
+  Clock::Time began_{};                  // when the session did, see Membership::Host::seated
   std::uint32_t attempt_ = 0;            // see wire::AttemptRaised
   std::unique_ptr<KeeperLink> keeper_;   // null: none was named
   std::uint64_t met_in_connection_ = 0;  // of keeper_
-  bool asked_keeper_ = false;            // when this process joined
   KeptCopies copies_of_others_;
   bool polling_copies_ = false;
   std::exception_ptr log_failure_;  // kept until a restore has ended with it

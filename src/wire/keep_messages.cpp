@@ -23,7 +23,7 @@ KeepJob read_keep_job(schema::KeepJob::Reader from, Input& in) {
           .world_size = in.at("KeepJob.worldSize").rank(from.getWorldSize()),
           .job_key = in.at("KeepJob.jobKey").data(from.getJobKey(), max_job_key_bytes),
           .attempt = in.at("KeepJob.attempt").attempt(from.getAttempt()),
-          .again = from.getAgain()};
+          .began_ns = from.getBeganNs()};
 }
 
 KeepBegin read_keep_begin(schema::KeepBegin::Reader from, Input& in) {
@@ -75,7 +75,7 @@ void write(Builder out, const KeepJob& job) {
   to.setWorldSize(job.world_size);
   to.setJobKey(data_of(job.job_key));
   to.setAttempt(job.attempt);
-  to.setAgain(job.again);
+  to.setBeganNs(job.began_ns);
 }
 
 void write(Builder out, const KeepJoined& joined) {

@@ -21,6 +21,7 @@ inline constexpr std::size_t max_kept_buffers = 4096;      ///< of one connectio
 inline constexpr std::size_t max_kept_digests = 1u << 22;  ///< of one snapshot: of 4 TiB, as blocks are at most 1 MiB
 inline constexpr std::int32_t max_rank = 1 << 24;
 inline constexpr std::uint32_t max_attempt = 1u << 30;   ///< of a job; see AttemptRaised
+inline constexpr std::uint64_t max_age_ns = 1ull << 62;  ///< of a session
 inline constexpr std::size_t max_rows = 1u << 22;        ///< of a manifest or a list of values
 inline constexpr unsigned max_rule_depth = 8;            ///< layouts inside layouts
 inline constexpr std::size_t max_list_items = 1u << 20;  ///< of all lists, tuples and maps that differ, in one message

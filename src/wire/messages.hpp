@@ -19,7 +19,7 @@
 // from bytes.
 namespace shardwire::wire {
 
-inline constexpr std::uint32_t protocol_version = 7;
+inline constexpr std::uint32_t protocol_version = 8;
 /// Member number of a guest that has not joined yet: member 0 assigns one beyond the job's size.
 inline constexpr std::int32_t no_member = -1;
 /// Guests that a job has at a time, at most.
@@ -92,10 +92,12 @@ struct Joined {
   std::int32_t world_size = 1;  ///< of the job
   std::uint64_t session = 0;    ///< a random number for it
   std::uint32_t attempt = 0;    ///< of the session, as far as member 0 knows
+  std::uint64_t age_ns = 0;     ///< of the session, by the clock of member 0
   bool operator==(const Joined&) const = default;
 };
-/// The attempt of a session orders the sessions of a job: the higher one is newer. A member whose keeper has counted its session
-/// tells member 0, which tells all, and these tell their keepers. It never becomes lower. 0: no keeper has counted the session.
+/// The attempt of a session orders the sessions of a job for readers: the higher one is newer. A member whose keeper has counted its
+/// session tells member 0, which tells all, and these tell their keepers. It never becomes lower. 0: no keeper has counted the
+/// session. Keepers count sessions in the order in which they began (KeepJob::began_ns).
 struct AttemptRaised {
   std::uint32_t attempt = 0;
   bool operator==(const AttemptRaised&) const = default;
@@ -426,8 +428,8 @@ struct KeepJob {
   std::int32_t world_size = 1;
   Bytes job_key{};            ///< empty: the keeper's own, if it has one
   std::uint32_t attempt = 0;  ///< of the session, as far as the member knows
-  /// The member does not join now: it has joined before this request. Another session may have begun since.
-  bool again = false;
+  /// When the session began, by the monotonic clock of this host, which all its processes share. It did not begin later.
+  std::int64_t began_ns = 0;
   bool operator==(const KeepJob&) const = default;
 };
 /// Answer to KeepJob, once that is published.

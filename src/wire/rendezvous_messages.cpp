@@ -42,11 +42,13 @@ Join read_join(schema::MemberRecord::Reader from, Input& in) {
 }
 
 Joined read_joined(schema::Joined::Reader from, Input& in) {
+  if (from.getAgeNs() > max_age_ns) in.at("Joined.ageNs").reject(fmt::format("is above {}", max_age_ns));
   return {.epoch = from.getEpoch(),
           .member = in.at("Joined.member").rank(from.getMember()),
           .world_size = in.at("Joined.worldSize").rank(from.getWorldSize()),
           .session = from.getSession(),
-          .attempt = in.at("Joined.attempt").attempt(from.getAttempt())};
+          .attempt = in.at("Joined.attempt").attempt(from.getAttempt()),
+          .age_ns = from.getAgeNs()};
 }
 
 Publish read_publish(schema::Publish::Reader from, Input& in) {
@@ -191,6 +193,7 @@ void write(Builder out, const Joined& joined) {
   to.setWorldSize(joined.world_size);
   to.setSession(joined.session);
   to.setAttempt(joined.attempt);
+  to.setAgeNs(joined.age_ns);
 }
 
 void write(Builder out, const Publish& publish) {

@@ -63,7 +63,7 @@ struct Job {
     return id;
   }
   void send(Rendezvous::ClientId from, const wire::Message& message) {
-    rendezvous.take(from, clients.at(from).hello, wire::decode(wire::encode(message)));
+    rendezvous.take(from, clients.at(from).hello, wire::decode(wire::encode(message)), now);
     flush();
   }
   void publish(Rendezvous::ClientId from, std::int64_t step, bool live = true) {
@@ -717,6 +717,19 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_one_message_are_refused_to_all) {
 }
 
 // --- attempts ---
+
+BOOST_AUTO_TEST_CASE(those_that_join_learn_how_old_the_session_is) {
+  Job job(3);
+  const auto zero = job.join(0);
+  BOOST_TEST(job.last<wire::Joined>(zero).age_ns == 0U);
+  job.pass(5s);
+  const auto one = job.join(1);
+  BOOST_TEST(job.last<wire::Joined>(one).age_ns == 5'000'000'000U);
+  job.close(one, false);
+  job.pass(1h);
+  const auto other = job.join(1);
+  BOOST_TEST(job.last<wire::Joined>(other).age_ns == 3'605'000'000'000U);
+}
 
 BOOST_AUTO_TEST_CASE(an_attempt_that_a_member_raises_goes_to_all_and_to_those_that_join_later) {
   Job job(3);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "keeper/kept_job.hpp"
@@ -105,20 +107,27 @@ ErrorCode code_of_failed_publish(Session& session, State& state, const std::stri
   return failure_of([&] { static_cast<void>(session.publish(state.catalog, options)); }).code();
 }
 
-nlohmann::json status_of(const KeeperOptions& options) {
+/// Of a process that is no member.
+wire::Message answer_of(const KeeperOptions& options,
+                        const std::function<wire::Message(std::uint64_t request)>& message_for) {
   const auto loop = detail::surroundings_of_process().loop;
   std::unique_ptr<KeeperLink> link;
-  std::promise<std::string> answer;
+  std::promise<wire::Message> answer;
   loop->call([&] {
     link = std::make_unique<KeeperLink>(*loop, options, keeper_identity(options, wire::no_member, 0, {}));
-    link->request([](std::uint64_t request) { return wire::KeepStatusRequest{request}; },
-                  [&](wire::Message* reply, const std::exception_ptr& error) {
-                    error ? answer.set_exception(error) : answer.set_value(std::get<wire::KeepStatus>(*reply).json);
-                  });
+    link->request(message_for, [&](wire::Message* reply, const std::exception_ptr& error) {
+      error ? answer.set_exception(error) : answer.set_value(*reply);
+    });
   });
-  const std::string text = answer.get_future().get();
+  wire::Message given = answer.get_future().get();
   loop->end([&] { link.reset(); });
-  return nlohmann::json::parse(text);
+  return given;
+}
+
+nlohmann::json status_of(const KeeperOptions& options) {
+  const wire::Message answer =
+      answer_of(options, [](std::uint64_t request) { return wire::KeepStatusRequest{request}; });
+  return nlohmann::json::parse(std::get<wire::KeepStatus>(answer).json);
 }
 
 }  // namespace
@@ -346,6 +355,53 @@ BOOST_AUTO_TEST_CASE(an_attempt_that_a_new_keeper_has_never_met_is_fenced_when_i
   Session living = Session::join(member(0, 1, free_port()), with(options));
   BOOST_TEST(status_of(options).at("attempts") == 1);
   BOOST_TEST((code_of_failed_publish(old, state, "late") == ErrorCode::cancelled));
+  const Publication publication = living.publish(state.catalog, kept(1));
+  BOOST_TEST(restored(living, 0, 1) == 1);
+}
+
+// As while the keeper hangs: it hears of a session long after that has been joined. An older one was joined there.
+BOOST_AUTO_TEST_CASE(a_job_that_a_keeper_hears_of_late_is_not_fenced) {
+  const Deadline deadline(240s);
+  for (const bool older_first : {false, true}) {
+    KeeperOptions options = named(older_first ? "late-after" : "late");
+    options.socket = (std::filesystem::temp_directory_path() / (options.job + ".socket")).string();
+    const std::string away = options.socket + ".away";
+    const auto keeper = start(options);
+    Session old = Session::join(member(0, 1, free_port()), with(options));
+    std::filesystem::rename(options.socket, away);
+    Session living = Session::join(member(0, 1, free_port()), with(options));
+    std::filesystem::rename(away, options.socket);
+    State state(0, 1);
+    state.set(1);
+    PublishOptions unknowing = kept(1);
+    unknowing.name = "unknowing";
+    Publication of_old;
+    if (older_first) of_old = old.publish(state.catalog, unknowing);
+    const Publication publication = living.publish(state.catalog, kept(1));
+    BOOST_TEST((code_of_failed_publish(old, state, "fenced") == ErrorCode::cancelled));
+    PublishOptions next = kept(1);
+    next.name = "next";
+    const Publication after = living.publish(state.catalog, next);
+    BOOST_TEST(restored(living, 0, 1) == 1);
+  }
+}
+
+// As a container whose clock is ahead of that of the others.
+BOOST_AUTO_TEST_CASE(a_session_does_not_begin_later_than_its_keeper_hears_of_it) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("ahead");
+  const auto keeper = start(options);
+  const wire::Message answer = answer_of(options, [](std::uint64_t request) {
+    return wire::KeepJob{.request = request,
+                         .session = 4711,
+                         .address = "127.0.0.1",
+                         .port = 1,
+                         .began_ns = std::numeric_limits<std::int64_t>::max()};
+  });
+  BOOST_TEST(std::holds_alternative<wire::KeepJoined>(answer));
+  Session living = Session::join(member(0, 1, free_port()), with(options));
+  State state(0, 1);
+  state.set(1);
   const Publication publication = living.publish(state.catalog, kept(1));
   BOOST_TEST(restored(living, 0, 1) == 1);
 }

@@ -3,6 +3,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -33,10 +34,18 @@ std::shared_ptr<memory::SharedMemory> memory_of(ByteCount bytes) {
   return std::make_shared<memory::SharedMemory>(bytes, memory::SharedMemory::Pages::on_touch);
 }
 
-/// Memory is there at once; its pages are not taken, so that budgets can be large. What writes has joined its session.
+using std::chrono_literals::operator""h;
+
+/// Memory is there at once; its pages are not taken, so that budgets can be large. What writes has joined its session. A session
+/// began an hour after the one that was named before.
 struct Kept : KeptStates {
   explicit Kept(ByteCount budget) : KeptStates("train", budget) {}
 
+  using KeptStates::attempt;
+  std::uint32_t attempt(std::uint64_t session) {
+    const auto hours = static_cast<int>(began.size());
+    return attempt(session, began.try_emplace(session, Clock::Time(hours * 1h)).first->second);
+  }
   Given begin(std::uint64_t trainer, std::uint64_t session, const wire::KeepBegin& asked) {
     attempt(session);
     const Given given = KeptStates::begin(trainer, session, asked);
@@ -56,6 +65,8 @@ struct Kept : KeptStates {
     }
     return found;
   }
+
+  std::map<std::uint64_t, Clock::Time> began{};  // by session
 };
 
 wire::KeepBegin of(std::int64_t step, int rank = 0, ByteCount bytes = 100, std::uint32_t steps = 1) {
@@ -148,60 +159,71 @@ BOOST_AUTO_TEST_CASE(an_older_attempt_writes_no_more) {
   BOOST_TEST((failure_of([&] { kept.begin(1, monday, of(2)); }).code() == ErrorCode::cancelled));
 }
 
-BOOST_AUTO_TEST_CASE(a_session_that_a_process_joins_comes_after_all_that_are_known) {
-  Kept kept(1000);
-  BOOST_TEST(kept.attempts() == 0U);
-  BOOST_TEST(kept.attempt(monday) == 1U);
-  BOOST_TEST(kept.attempt(tuesday, 5) == 5U);  // as other members were told
-  BOOST_TEST(kept.attempt(wednesday) == 6U);
-  BOOST_TEST(kept.newest_session() == wednesday);
-  BOOST_TEST(kept.attempt_of(tuesday) == 5U);
-  BOOST_TEST(
-      (failure_of([&] { kept.attempt(tuesday, 5); }).code() == ErrorCode::cancelled));  // it is known to be older
-  BOOST_TEST(kept.attempt(wednesday, 9, true) == 9U);
-  BOOST_TEST(kept.attempt(wednesday, 7) == 9U);
-  BOOST_TEST(kept.attempt(4711, wire::max_attempt) == wire::max_attempt);
-  BOOST_TEST(kept.attempt(4710) == wire::max_attempt);  // there is no higher one
-  BOOST_TEST(kept.newest_session() == 4710U);
-}
-
-// Nobody joins: the keeper was started again, and has forgotten both.
-BOOST_AUTO_TEST_CASE(a_keeper_that_knows_no_session_believes_the_higher_attempt) {
+// Tuesday began an hour after monday, whatever this keeper hears first, and whatever else it has been told.
+BOOST_AUTO_TEST_CASE(the_session_that_began_last_is_the_newest_whenever_a_keeper_hears_of_it) {
+  const auto refuses_monday = [](Kept& kept, std::uint32_t told) {
+    return failure_of([&] { kept.attempt(monday, Clock::Time(1h), told); }).code() == ErrorCode::cancelled;
+  };
   for (const bool older_first : {false, true}) {
-    Kept kept(1000);
-    if (older_first) BOOST_TEST(kept.attempt(tuesday, 3, true) == 3U);
-    BOOST_TEST(kept.attempt(monday, 4, true) == 4U);
-    BOOST_TEST((failure_of([&] { kept.attempt(tuesday, 3, true); }).code() == ErrorCode::cancelled));
-    BOOST_TEST(kept.attempt(monday, 4, true) == 4U);
-    BOOST_TEST(kept.attempt(wednesday) == 5U);
-    BOOST_TEST((failure_of([&] { kept.attempt(monday, 4, true); }).code() == ErrorCode::cancelled));
+    for (const std::uint32_t told_monday :
+         {0U, 7U, wire::max_attempt}) {  // by keepers of other hosts, or by one before this
+      for (const std::uint32_t told_tuesday : {0U, 1U, 9U}) {
+        Kept kept(1000);
+        if (older_first) BOOST_TEST(kept.attempt(monday, Clock::Time(1h), told_monday) == std::max(told_monday, 1U));
+        kept.attempt(tuesday, Clock::Time(2h), told_tuesday);
+        BOOST_TEST(kept.newest_session() == tuesday);
+        BOOST_TEST(refuses_monday(kept, told_monday));
+        BOOST_TEST(refuses_monday(kept, told_monday));
+        kept.KeptStates::begin(1, tuesday, of(1));
+        BOOST_TEST((failure_of([&] { kept.KeptStates::begin(2, monday, of(2)); }).code() == ErrorCode::cancelled));
+      }
+    }
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_session_that_wakes_up_is_older_than_one_that_was_joined_here) {
+BOOST_AUTO_TEST_CASE(attempts_rise_with_the_beginnings_of_their_sessions) {
   Kept kept(1000);
-  BOOST_TEST(kept.attempt(tuesday) == 1U);
-  // The keeper before this one counted to seven.
-  BOOST_TEST((failure_of([&] { kept.attempt(monday, 7, true); }).code() == ErrorCode::cancelled));
-  BOOST_TEST(kept.attempt(tuesday, 1, true) == 1U);
-  kept.keep(1, tuesday, of(1));
+  const auto refused = [&](std::uint64_t session, std::chrono::hours began, std::uint32_t told) {
+    return failure_of([&] { kept.attempt(session, Clock::Time(began), told); }).code() == ErrorCode::cancelled;
+  };
+  BOOST_TEST(kept.attempts() == 0U);
+  BOOST_TEST(kept.attempt_of(monday) == 0U);
+  BOOST_TEST(kept.attempt(monday, Clock::Time(1h)) == 1U);
+  BOOST_TEST(kept.attempt(tuesday, Clock::Time(3h), 5) == 5U);  // as other members were told
+  BOOST_TEST(refused(wednesday, 2h, 1));                        // began in between
+  BOOST_TEST(kept.attempt_of(wednesday) == 2U);
+  BOOST_TEST(kept.attempts() == 5U);
+  BOOST_TEST(refused(wednesday, 2h, 8));  // a keeper that holds snapshots of it counts it higher
+  BOOST_TEST(kept.attempt_of(monday) == 1U);
+  BOOST_TEST(kept.attempts() == 9U);
+  BOOST_TEST(kept.attempt(tuesday, Clock::Time(3h), 6) == 9U);
+  BOOST_TEST(kept.attempt(tuesday, Clock::Time::max(), 12) == 12U);  // raised elsewhere
+  BOOST_TEST(kept.newest_session() == tuesday);
+  BOOST_TEST(refused(wednesday, 2h, wire::max_attempt));
+  BOOST_TEST(kept.attempts() == wire::max_attempt);  // there is no higher one
+  BOOST_TEST(kept.attempt(4710, Clock::Time(4h)) == wire::max_attempt);
+  BOOST_TEST(kept.newest_session() == 4710U);
 }
 
-BOOST_AUTO_TEST_CASE(of_two_sessions_that_overlap_all_keepers_take_the_same) {
-  const auto joined = [](Kept& kept, std::uint64_t first, std::uint64_t second) {
-    kept.attempt(first);
-    BOOST_TEST(kept.attempt(second) == 2U);
-    // Both were told by the other host's keeper that they are attempt 2.
-    BOOST_TEST(kept.attempt(tuesday, 2, true) == 2U);
-    BOOST_TEST((failure_of([&] { kept.attempt(monday, 2, true); }).code() == ErrorCode::cancelled));
+// A member that got the answer to its request to join late knows less well when its session began.
+BOOST_AUTO_TEST_CASE(the_earliest_beginning_that_a_member_names_counts) {
+  Kept kept(1000);
+  BOOST_TEST(kept.attempt(tuesday, Clock::Time(2h)) == 1U);
+  BOOST_TEST(kept.attempt(monday, Clock::Time(3h)) == 2U);
+  BOOST_TEST((failure_of([&] { kept.attempt(monday, Clock::Time(1h)); }).code() == ErrorCode::cancelled));
+  BOOST_TEST(kept.newest_session() == tuesday);
+  BOOST_TEST(kept.attempt(tuesday, Clock::Time(2h)) == 3U);
+  BOOST_TEST((failure_of([&] { kept.attempt(monday, Clock::Time(3h)); }).code() == ErrorCode::cancelled));
+}
+
+BOOST_AUTO_TEST_CASE(of_two_sessions_that_began_at_once_all_keepers_take_the_same) {
+  for (const bool monday_first : {false, true}) {
+    Kept kept(1000);
+    if (monday_first) kept.attempt(monday, Clock::Time(1h));
+    kept.attempt(tuesday, Clock::Time(1h));
+    BOOST_TEST((failure_of([&] { kept.attempt(monday, Clock::Time(1h), 3); }).code() == ErrorCode::cancelled));
     BOOST_TEST(kept.newest_session() == tuesday);
-    BOOST_TEST(kept.attempt(monday, 3, true) == 3U);  // one more process has joined it elsewhere
-    BOOST_TEST(kept.newest_session() == monday);
-  };
-  Kept one(1000);
-  joined(one, monday, tuesday);
-  Kept other(1000);
-  joined(other, tuesday, monday);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(what_an_earlier_attempt_left_stays_until_each_writer_of_the_newest_has_a_complete_one) {

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <latch>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "control/connection.hpp"
+#include "peers/keeper_link.hpp"
 #include "runtime/uv_loop.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
@@ -56,7 +61,7 @@ struct Job {
 /// A member 0 of 2 that answers each gather with as many empty values as it was told.
 class FalseHost {
  public:
-  explicit FalseHost(std::size_t values) : values_(values) {
+  explicit FalseHost(std::size_t values, const wire::Joined& joined = {1, 1, 2}) : values_(values), joined_(joined) {
     identity_.hello.rank = 0;
     identity_.hello.world_size = 2;
     identity_.hello.incarnation = 4711;
@@ -76,12 +81,19 @@ class FalseHost {
   [[nodiscard]] std::uint16_t port() {
     return loop_.call([&] { return listener_->address().port; });
   }
+  /// When the last member asked to join.
+  [[nodiscard]] Clock::Time asked() {
+    return loop_.call([&] { return asked_; });
+  }
 
  private:
   void accept(const AcceptedStream& open) {
     Connection::Events events;
     events.message = [this](Connection& member, wire::Message& message) {
-      if (std::holds_alternative<wire::Join>(message)) member.send(wire::Joined{1, 1, 2});
+      if (std::holds_alternative<wire::Join>(message)) {
+        asked_ = loop_.now();
+        member.send(joined_);
+      }
       const auto* gather = std::get_if<wire::Gather>(&message);
       if (gather != nullptr) member.send(wire::Gathered{gather->name, std::vector<Bytes>(values_)});
     };
@@ -89,10 +101,52 @@ class FalseHost {
   }
 
   std::size_t values_;
+  wire::Joined joined_;
+  Clock::Time asked_{};  // loop thread only
   Identity identity_;
   UvLoop loop_;
   std::unique_ptr<Listener> listener_;                // loop thread only, like the next
   std::vector<std::shared_ptr<Connection>> members_;  // owners: this and their own callbacks
+};
+
+/// A keeper that holds nothing.
+class FalseKeeper {
+ public:
+  explicit FalseKeeper(const KeeperOptions& options) : identity_(keeper_identity(options, 0, 0, {})) {
+    loop_.call([&] {
+      listener_ = loop_.listen_local(keeper_socket(options), [this](const AcceptedStream& open) { accept(open); });
+    });
+  }
+  ~FalseKeeper() {
+    loop_.call([&] {
+      for (const auto& one : members_) one->drop();
+      members_.clear();
+      listener_.reset();
+    });
+  }
+  FalseKeeper(const FalseKeeper&) = delete;
+  FalseKeeper& operator=(const FalseKeeper&) = delete;
+  [[nodiscard]] wire::KeepJob job() {
+    return loop_.call([&] { return job_; });
+  }
+
+ private:
+  void accept(const AcceptedStream& open) {
+    Connection::Events events;
+    events.message = [this](Connection& member, wire::Message& message) {
+      const auto* job = std::get_if<wire::KeepJob>(&message);
+      if (job == nullptr) return;
+      job_ = *job;
+      member.send(wire::KeepJoined{job->request, 1});
+    };
+    members_.push_back(Connection::accept(loop_, open, identity_, std::move(events)));
+  }
+
+  Identity identity_;
+  UvLoop loop_;
+  std::unique_ptr<Listener> listener_;                // loop thread only, like the next two
+  std::vector<std::shared_ptr<Connection>> members_;  // owners: this and their own callbacks
+  wire::KeepJob job_{};
 };
 
 // Joins the number of a member that ended without leaving; it is free once the rendezvous notices that.
@@ -261,6 +315,28 @@ BOOST_AUTO_TEST_CASE(a_gather_with_a_value_for_more_or_fewer_members_is_refused)
     BOOST_TEST((gathered.ranks() == std::vector{Rank{0}}));
     const Error exchanged = failure_of([&] { session.exchange(Catalog(Rank{1}, 2), Catalog(Rank{1}, 2)); });
     BOOST_TEST((exchanged.code() == ErrorCode::transport_failed), exchanged.what());
+  }
+}
+
+// Keepers go by it, also if they hear of a session long after it began.
+BOOST_AUTO_TEST_CASE(a_member_tells_its_keeper_when_the_session_began) {
+  const Deadline deadline(120s);
+  const KeeperOptions named{.job = "membership-test-" + std::to_string(::getpid())};
+  for (const std::chrono::nanoseconds age : {0ns, std::chrono::nanoseconds(1h)}) {
+    FalseKeeper keeper(named);
+    FalseHost host(
+        0,
+        {.epoch = 1, .member = 1, .world_size = 2, .session = 77, .age_ns = static_cast<std::uint64_t>(age.count())});
+    SessionOptions options = quick();
+    options.keeper = named;
+    const Clock::Time before = std::chrono::steady_clock::now();
+    const Session session = Session::join(member(1, 2, host.port()), options);
+    const Clock::Time after = std::chrono::steady_clock::now();
+    const wire::KeepJob told = keeper.job();
+    BOOST_TEST(told.session == 77U);
+    const Clock::Time began{std::chrono::nanoseconds(told.began_ns)};
+    BOOST_TEST((before - age <= began && began <= after - age));
+    if (age == 0ns) BOOST_TEST((began <= host.asked()));  // however late the answer comes
   }
 }
 

@@ -125,6 +125,7 @@ const std::vector<Refused> refused{
     {"Joined.member", Joined{1, -1}},
     {"Joined.worldSize", Joined{1, 0, -1}},
     {"Joined.attempt", Joined{.attempt = max_attempt + 1}},
+    {"Joined.ageNs", Joined{.age_ns = max_age_ns + 1}},
     {"AttemptRaised.attempt", AttemptRaised{max_attempt + 1}},
     {"KeepJob.address", KeepJob{.address = std::string(257, 'a')}},
     {"KeepJob.worldSize", KeepJob{.world_size = -1}},

@@ -160,7 +160,7 @@ class Maker {
         Failure{word(), error(), text(500), parts()},
         Goodbye{},
         Join{member()},
-        Joined{static_cast<std::uint32_t>(random_()), rank(), rank(), word(), attempt()},
+        Joined{static_cast<std::uint32_t>(random_()), rank(), rank(), word(), attempt(), below(max_age_ns)},
         Publish{text(200), publication()},
         Watch{text(200)},
         roster(),
@@ -195,7 +195,7 @@ class Maker {
                                                                                static_cast<std::uint32_t>(below(1000))};
                                                   })},
         KeepJob{word(), word(), text(40), static_cast<std::uint16_t>(random_()), text(200), rank(), bytes(100),
-                attempt(), below(2) == 0},
+                attempt(), static_cast<std::int64_t>(word())},
         KeepJoined{word(), attempt(), static_cast<std::uint32_t>(random_())},
         KeepBegin{word(), text(200), static_cast<std::int64_t>(random_()), rank(),
                   static_cast<std::uint32_t>(random_()), word(), words(), restored(), below(2) == 0, below(2) == 0,
