@@ -164,7 +164,7 @@ void Discovery::try_to_plan(bool asks) {
     services_.membership().require_rendezvous(fmt::format("the other publishers of '{}'", options_.name));
     throw nobody_publishes(situation());
   }
-  records = choose_step(std::move(records));
+  records = choose_step(std::move(records), asks);
   if (records.empty()) return;
   if (records.size() <= max_looked_up_early) services_.look_ahead(records);
   dials_early_ = records.size() <= max_dialled_early;
@@ -207,10 +207,13 @@ void Discovery::asked(SourceLink& link) const {
   if (dials_early_) link.prepare_ahead();
 }
 
-Discovery::Records Discovery::choose_step(Records records) {
+// Ranks that restore one state together name its step, and have to take it from one session. What is left of a session that has
+// lost a host may hold all that one rank wants, and not what another one does.
+Discovery::Records Discovery::choose_step(Records records, bool asks) {
   if (chooses()) {
-    Records next = step_choice_.next(records);
-    if (!next.empty()) return next;
+    Records next = options_.step ? step_choice_.next(records, [this](const Records& one) { return is_whole(one); })
+                                 : step_choice_.next(records);
+    if (!next.empty()) return options_.step && waits_for_all(records, next, asks) ? Records() : next;
     const wire::PublicationRecord newest = by_preference(records).front().records.front();
     const auto known = services_.metadata().manifests.find(newest.manifest);
     const bool described = known != services_.metadata().manifests.end();
@@ -223,6 +226,20 @@ Discovery::Records Discovery::choose_step(Records records) {
     std::erase_if(records, [&](const auto& record) { return record.step != *step; });
   }
   return records;
+}
+
+bool Discovery::is_whole(const Records& state) const {
+  const auto& manifests = services_.metadata().manifests;
+  const auto known = manifests.find(state.front().manifest);
+  return known != manifests.end() && open_ranks(state, {.ranks = known->second->ranks}).empty();
+}
+
+// A state of an earlier session is to be taken, and another one may be whole: its ranks are not known yet.
+bool Discovery::waits_for_all(const Records& records, const Records& next, bool asks) {
+  if (next.front().origin == 0) return false;
+  const Records with_values = in_scope(records);
+  const bool all = asks ? descriptions_.fetch(records, with_values) : descriptions_.knows(records, with_values);
+  return !all && waits(descriptions_wait_, options_.notice, false);
 }
 
 bool Discovery::chooses() const {
@@ -251,10 +268,11 @@ void Discovery::wait_for_descriptions(const Records& records) {
   if (waits(descriptions_wait_, options_.notice, false)) return;
   const std::int64_t step = records.front().step;
   Records older;
-  bool passed = false;
+  bool passed = options_.step.has_value();  // then all others may be taken
   for (const PublishedState& state : by_preference(sources())) {
-    if (passed) older.insert(older.end(), state.records.begin(), state.records.end());
-    passed = passed || state.of == StateOf::of(records.front());
+    const bool is_this = state.of == StateOf::of(records.front());
+    if (passed && !is_this) older.insert(older.end(), state.records.begin(), state.records.end());
+    passed = passed || is_this;
   }
   if (step_choice_.is_exhausted(older)) return;
   undescribed_.insert(step);

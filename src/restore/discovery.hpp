@@ -92,7 +92,10 @@ class Discovery {
   void asked(SourceLink& link) const;
   /// The publications to plan over, of those at the requested step; none: there is nothing to plan before something changes.
   /// Errors: throws what no later publication can mend.
-  [[nodiscard]] Records choose_step(Records records);
+  [[nodiscard]] Records choose_step(Records records, bool asks);
+  /// Every rank of the layout that these publications describe is among them.
+  [[nodiscard]] bool is_whole(const Records& state) const;
+  bool waits_for_all(const Records& records, const Records& next, bool asks);
   [[nodiscard]] bool is_older(const Records& records) const;
   void pass_over(const Records& records, const Error& why);
   void wait_for_descriptions(const Records& records);

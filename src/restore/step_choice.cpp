@@ -6,12 +6,17 @@
 
 namespace shardwire::restore {
 
-StepChoice::Records StepChoice::next(const Records& published) {
+StepChoice::Records StepChoice::next(const Records& published,
+                                     const std::function<bool(const Records& state)>& is_whole) {
   std::vector<PublishedState> states = by_preference(published);
   std::erase_if(incomplete_, [&](const auto& one) {
     const auto now = std::ranges::find(states, one.first, &PublishedState::of);
     return now == states.end() || now->records != one.second.records;
   });
+  if (is_whole) {
+    std::stable_partition(states.begin(), states.end(),
+                          [&](const PublishedState& state) { return state.of.origin == 0 || is_whole(state.records); });
+  }
   for (PublishedState& state : states) {
     if (!incomplete_.contains(state.of)) return std::move(state.records);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -22,7 +23,8 @@ class StepChoice {
   /// The publications of the state to be preferred (by_preference()) of those that are not known to be incomplete; none if
   /// all are. `published`: at any step.
   /// Forgets steps whose publications have changed.
-  Records next(const Records& published);
+  /// `is_whole`, if given: states of earlier sessions for which it holds come before the others of these.
+  Records next(const Records& published, const std::function<bool(const Records& state)>& is_whole = {});
   /// A plan over `records`, all of one step, had gaps; none: it cannot be used.
   void note_incomplete(const Records& records, const std::vector<Gap>& gaps);
   /// The step is looked at again: it was passed over because its sources had not described themselves.

@@ -457,6 +457,32 @@ BOOST_AUTO_TEST_CASE(what_an_attempt_has_kept_counts_more_than_higher_steps_of_a
   });
 }
 
+// The second attempt has lost a host. What is left of it holds all that this reader wants, and not what others want.
+BOOST_AUTO_TEST_CASE(of_a_step_that_is_named_the_attempt_that_has_all_ranks_is_restored) {
+  const Deadline deadline(240s);
+  const KeeperOptions stays = of_host(named("whole"), 0);
+  const KeeperOptions lost = of_host(named("whole"), 1);
+  const auto of_stays = start(stays);
+  auto of_lost = start(lost);
+  train(stays, 2, 5, 5);
+  const std::uint16_t port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), with(rank == 0 ? stays : lost));
+    session.barrier(patience);
+    State other(rank, 2);
+    other.set(6);
+    const Publication publication = session.publish(other.catalog, kept(5));
+    session.barrier(patience);
+  });
+  of_lost.reset();
+  Session session = Session::join(member(0, 1, free_port()), with(stays));
+  State state(0, 2);
+  RestoreOptions of_five = within(patience);
+  of_five.step = 5;
+  session.restore(state.catalog, of_five).wait();
+  BOOST_TEST(state.wrong(5) == 0U);
+}
+
 // A reader that looks meanwhile does not find the earlier one alone.
 BOOST_AUTO_TEST_CASE(a_keeper_publishes_later_attempts_first) {
   const Deadline deadline(240s);

@@ -127,6 +127,25 @@ BOOST_AUTO_TEST_CASE(what_two_sessions_published_of_one_step_is_planned_apart) {
   BOOST_TEST((choice.next(published).front() == published[2]));
 }
 
+// Session 7 has lost a host. What is left of it may hold all that this reader wants, and not what others want.
+BOOST_AUTO_TEST_CASE(of_a_step_that_is_named_a_whole_state_of_an_earlier_attempt_comes_first) {
+  const StepChoice::Records published{of(record(0, 5), 9, 1), of(record(1, 5), 9, 1), of(record(0, 5), 8, 1),
+                                      of(record(0, 5), 7, 2)};
+  const auto is_whole = [](const StepChoice::Records& state) { return state.size() == 2; };
+  StepChoice choice;
+  for (const std::uint64_t origin : {9U, 7U, 8U}) {
+    const auto next = choice.next(published, is_whole);
+    BOOST_TEST_REQUIRE(!next.empty());
+    BOOST_TEST(next.front().origin == origin);
+    choice.note_incomplete(next, {gap("a")});
+  }
+  BOOST_TEST(choice.next(published, is_whole).empty());
+  // This session may be about to publish the rest.
+  StepChoice::Records of_this = published;
+  of_this.push_back(record(1, 5));
+  BOOST_TEST(StepChoice().next(of_this, is_whole).front().origin == 0U);
+}
+
 // It has gone back to an earlier step, or has begun from scratch.
 BOOST_AUTO_TEST_CASE(a_later_attempt_comes_before_an_earlier_one_whatever_its_steps) {
   const StepChoice::Records published{of(record(0, 100), 9, 1), of(record(1, 60), 7, 2), of(record(2, 59), 7, 2)};
