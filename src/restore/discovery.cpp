@@ -423,9 +423,7 @@ void Discovery::planned(bool everybody) {
   const Records published = name_.publications();
   const StateOf taken = StateOf::of(planning_->records.front());
   planning_->incomplete_steps = step_choice_.incomplete_before(published, taken);
-  if (const std::string warning = warning_of_higher_step(published, taken); !options_.step && !warning.empty()) {
-    services_.log(LogLevel::warning, fmt::format("restore of '{}': {}", options_.name, warning));
-  }
+  if (!options_.step) warn_of_higher_step(services_, options_.name, published, taken);
   running_ = false;
   grace_.stop();
   record_check_.stop();

@@ -46,15 +46,10 @@ void InventoryTask::look() {
     const bool complete = !inventory.publishers.empty() && inventory.absent.empty();
     if (!complete && (inventory.publishers.empty() || !inventory.awaited.empty())) return;
   }
-  warn_of_higher_step(all);
+  if (const Records taken = chosen(all); !request_.step && !taken.empty()) {
+    warn_of_higher_step(services_, request_.from, all, StateOf::of(taken.front()));
+  }
   end(std::move(inventory), nullptr);
-}
-
-void InventoryTask::warn_of_higher_step(const Records& all) const {
-  const Records records = chosen(all);
-  if (request_.step || records.empty()) return;
-  const std::string warning = warning_of_higher_step(all, StateOf::of(records.front()));
-  if (!warning.empty()) services_.log(LogLevel::warning, fmt::format("inventory of '{}': {}", request_.from, warning));
 }
 
 // Sources go forward: a step that all have passed never comes back.

@@ -45,7 +45,6 @@ class InventoryTask final : public Question {
   void fail(const std::exception_ptr& error) override { end({}, error); }
   [[nodiscard]] bool answered() const override { return !done_; }
   void require_possible(const Inventory& inventory, const Records& all) const;
-  void warn_of_higher_step(const Records& all) const;
   void timed_out();
   void end(Inventory inventory, const std::exception_ptr& error);
 

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "restore/services.hpp"
 #include "shardwire/error.hpp"
 #include "support/list_of.hpp"
 
@@ -119,20 +120,28 @@ std::vector<PublishedState> by_preference(std::span<const wire::PublicationRecor
   return ordered;
 }
 
-std::string warning_of_higher_step(std::span<const wire::PublicationRecord> published, const StateOf& taken) {
+std::optional<std::int64_t> higher_kept_step(std::span<const wire::PublicationRecord> published, const StateOf& taken) {
   const auto is_kept = [](const wire::PublicationRecord& record) { return record.origin != 0; };
-  if (std::ranges::none_of(published, is_kept)) return {};
+  if (std::ranges::none_of(published, is_kept)) return std::nullopt;
   std::int64_t highest = taken.step;
   bool after = false;
   for (const PublishedState& state : by_preference(published)) {
     if (after) highest = std::max(highest, state.of.step);
     after = after || state.of == taken;
   }
-  if (highest == taken.step) return {};
-  return fmt::format(
-      "step {} counts as newer than step {}, which keepers hold of an earlier attempt of the job: a restore that names "
-      "a step reaches that one",
-      taken.step, highest);
+  if (highest == taken.step) return std::nullopt;
+  return highest;
+}
+
+void warn_of_higher_step(Services& services, const std::string& name,
+                         std::span<const wire::PublicationRecord> published, const StateOf& taken) {
+  const std::optional<std::int64_t> higher = higher_kept_step(published, taken);
+  if (!higher) return;
+  services.warn_once(
+      fmt::format("step {} of '{}' is kept", *higher, name),
+      fmt::format("'{}': step {} counts as newer than step {}, which keepers hold of an earlier attempt of the job: a "
+                  "restore that names a step reaches that one",
+                  name, taken.step, *higher));
 }
 
 void keep_one_origin(std::vector<wire::PublicationRecord>& records) {

@@ -13,6 +13,8 @@
 
 namespace shardwire::restore {
 
+class Services;
+
 /// Inputs of the decision whether to wait for an unpublished layout rank.
 struct PublishersInput {
   int member = 0;                      ///< this process
@@ -62,9 +64,11 @@ struct PublishedState {
 /// of the job, and of one session those of newer steps. The attempt of a session is the highest that its publications name: a
 /// keeper may have lost its trainers before they were told of a higher one.
 std::vector<PublishedState> by_preference(std::span<const wire::PublicationRecord> published);
-/// A warning that keepers hold a higher step of an earlier attempt than `taken`, which is preferred to it; empty: they do not.
-/// A job that publishes fresh state before it restores what is kept learns of that here alone.
-std::string warning_of_higher_step(std::span<const wire::PublicationRecord> published, const StateOf& taken);
+/// The highest step of the states after `taken`, which is preferred to them, if that is higher and keepers hold it; else none.
+std::optional<std::int64_t> higher_kept_step(std::span<const wire::PublicationRecord> published, const StateOf& taken);
+/// Warns of it, once for each step: a job that publishes fresh state before it restores what is kept learns of that here alone.
+void warn_of_higher_step(Services& services, const std::string& name,
+                         std::span<const wire::PublicationRecord> published, const StateOf& taken);
 
 /// Leaves publications of one session (PublicationRecord::origin): of this one, if there are any, else of that with the
 /// most ranks, and of several such of the latest attempt.

@@ -78,6 +78,8 @@ class Services : public SourceServices {
   [[nodiscard]] virtual bool has_keeper() const = 0;
   /// Learns the addresses of these publishers now: the member that knows them may be lost when one has to be read from.
   virtual void look_ahead(std::span<const wire::PublicationRecord> records) = 0;
+  /// Logs a warning, unless this session has logged one on that topic.
+  virtual void warn_once(const std::string& topic, const std::string& text) = 0;
 
  protected:
   ~Services() = default;

@@ -161,6 +161,10 @@ void Core::log(LogLevel level, const std::string& text) {
   }
 }
 
+void Core::warn_once(const std::string& topic, const std::string& text) {
+  if (warned_.insert(topic).second) log(LogLevel::warning, text);
+}
+
 // An exception of the caller's sink comes out of wait(): of the running restores, else of the next one.
 void Core::report_log_failure() {
   if (!log_failure_) return;

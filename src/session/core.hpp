@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "control/membership.hpp"
@@ -110,6 +112,8 @@ class Core : public KeeperHost, private Membership::Host {
   [[nodiscard]] restore::Services& services() { return services_; }
   [[nodiscard]] restore::Probe* probe() const { return setup_.probe; }
   void log(LogLevel level, const std::string& text) override;
+  /// See restore::Services.
+  void warn_once(const std::string& topic, const std::string& text);
   /// Logs warnings of the fabrics.
   void log_warnings();
   [[nodiscard]] Kept kept() const;
@@ -159,6 +163,7 @@ class Core : public KeeperHost, private Membership::Host {
   KeptCopies copies_of_others_;
   bool polling_copies_ = false;
   std::exception_ptr log_failure_;  // kept until a restore has ended with it
+  std::set<std::string> warned_;    // topics
 };
 
 }  // namespace shardwire

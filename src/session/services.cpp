@@ -88,6 +88,10 @@ void CoreServices::look_ahead(std::span<const wire::PublicationRecord> records) 
   core_.links().look_ahead(records);
 }
 
+void CoreServices::warn_once(const std::string& topic, const std::string& text) {
+  core_.warn_once(topic, text);
+}
+
 void CoreServices::finished(RunningRestore& restore) {
   core_.finished(restore);
 }

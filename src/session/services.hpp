@@ -37,6 +37,7 @@ class CoreServices final : public restore::Services {
   [[nodiscard]] restore::Probe* probe() const override;
   [[nodiscard]] bool has_keeper() const override;
   void look_ahead(std::span<const wire::PublicationRecord> records) override;
+  void warn_once(const std::string& topic, const std::string& text) override;
 
  private:
   Core& core_;

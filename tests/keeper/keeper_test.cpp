@@ -519,29 +519,30 @@ BOOST_AUTO_TEST_CASE(what_a_session_publishes_hides_higher_steps_that_are_kept_a
   train(options, 1, 7, 7);
   std::vector<std::string> warnings;
   const auto named_in_warnings = [&] {
-    return std::ranges::count_if(warnings, [](const std::string& one) {
-      return one.find("step 1 counts as newer than step 7,") != std::string::npos;
-    });
+    return std::ranges::count_if(
+        warnings, [](const std::string& one) { return one.find("counts as newer than step 7,") != std::string::npos; });
   };
   Session session = Session::join(member(0, 1, free_port()), with(options, &warnings));
   BOOST_TEST(session.inventory("state", {}, patience).step == 7);
   State state(0, 1);
   state.set(1);
-  const Publication fresh = session.publish(state.catalog, {.step = 1, .snapshot = Snapshot::copy});
+  Publication fresh = session.publish(state.catalog, {.step = 1, .snapshot = Snapshot::copy});
   BOOST_TEST(named_in_warnings() == 0);
   BOOST_TEST(session.inventory("state", {}, patience).step == 1);
   BOOST_TEST(named_in_warnings() == 1);
   BOOST_TEST(restored(session, 0, 1) == 1);
-  BOOST_TEST(named_in_warnings() == 2);
   State wanted(0, 1);
   session.restore(wanted.catalog, within(patience)).wait();  // StepRule::agreed
   BOOST_TEST(wanted.wrong(1) == 0U);
-  BOOST_TEST(named_in_warnings() == 3);
   RestoreOptions seventh = within(patience);
   seventh.step = 7;
   session.restore(wanted.catalog, seventh).wait();
   BOOST_TEST(wanted.wrong(7) == 0U);
-  BOOST_TEST(named_in_warnings() == 3);
+  fresh.retire(patience);
+  state.set(2);
+  fresh = session.publish(state.catalog, {.step = 2, .snapshot = Snapshot::copy});
+  BOOST_TEST(restored(session, 0, 1) == 2);
+  BOOST_TEST(named_in_warnings() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(a_keeper_that_is_there_again_is_used_again) {
