@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "telemetry/metrics.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <iterator>
+#include <utility>
+
+namespace shardwire::telemetry {
+
+namespace {
+
+enum class Type : std::uint8_t { counter, gauge, histogram };
+
+struct Family {
+  std::string_view name;
+  Type type;
+  std::string_view help;
+};
+
+// Names hold once they are in a release.
+constexpr std::string_view restore_duration = "shardwire_restore_duration_seconds";
+constexpr std::string_view stage_duration = "shardwire_restore_stage_duration_seconds";
+constexpr std::string_view restore_active = "shardwire_restore_active";
+constexpr std::string_view io_bytes = "shardwire_io_bytes_total";
+constexpr std::string_view needed_bytes = "shardwire_restore_needed_bytes_total";
+constexpr std::string_view overhead_bytes = "shardwire_restore_overhead_bytes_total";
+constexpr std::string_view restore_gaps = "shardwire_restore_gaps_total";
+constexpr std::string_view verify_mismatches = "shardwire_verify_mismatches_total";
+constexpr std::string_view publish_duration = "shardwire_publish_duration_seconds";
+constexpr std::string_view retire_duration = "shardwire_retire_duration_seconds";
+constexpr std::string_view publication_active = "shardwire_publication_active";
+constexpr std::string_view publication_size = "shardwire_publication_size_bytes";
+constexpr std::string_view publication_step = "shardwire_publication_step";
+constexpr std::string_view publication_timestamp = "shardwire_publication_timestamp_seconds";
+constexpr std::string_view join_duration = "shardwire_session_join_duration_seconds";
+constexpr std::string_view build_info = "shardwire_build_info";
+constexpr std::string_view target_info = "target_info";
+
+constexpr Family families[] = {
+    {restore_duration, Type::histogram, "Duration of restores and exchanges; error_type is absent on success"},
+    {stage_duration, Type::histogram, "Duration of the stages of restores and exchanges"},
+    {restore_active, Type::gauge, "Restores and exchanges that run"},
+    {io_bytes, Type::counter, "Bytes of tensors that this member received, by path"},
+    {needed_bytes, Type::counter, "Bytes that restores and exchanges wanted"},
+    {overhead_bytes, Type::counter, "Bytes that moved beyond those wanted: gaps between runs, and bytes moved again"},
+    {restore_gaps, Type::counter, "Boxes that had not arrived when a restore or an exchange failed"},
+    {verify_mismatches, Type::counter, "Boxes that differed from what was published"},
+    {publish_duration, Type::histogram, "Duration of publish() and update(); error_type is absent on success"},
+    {retire_duration, Type::histogram, "From the withdrawal of a publication until its last reader has gone"},
+    {publication_active, Type::gauge, "Publications that are not retired"},
+    {publication_size, Type::gauge, "Bytes of the publications that are not retired"},
+    {publication_step, Type::gauge, "Step of the latest publication"},
+    {publication_timestamp, Type::gauge, "Time of the latest publication, in seconds since 1970"},
+    {join_duration, Type::histogram, "Duration of joining; error_type is absent on success"},
+    {build_info, Type::gauge, "The build of the library and the transports that are open; always 1"},
+    {target_info, Type::gauge, "The process that wrote this file; always 1"},
+};
+
+constexpr std::string_view type_names[] = {"counter", "gauge", "histogram"};
+constexpr std::string_view operation_names[] = {"restore", "exchange", "bind"};
+constexpr Snapshot snapshots[] = {Snapshot::none, Snapshot::copy};
+
+struct StageName {
+  std::string_view name;
+  double StageSeconds::*seconds;
+};
+constexpr StageName stages[] = {{"join", &StageSeconds::join},     {"plan", &StageSeconds::plan},
+                                {"bind", &StageSeconds::bind},     {"move", &StageSeconds::move},
+                                {"verify", &StageSeconds::verify}, {"commit", &StageSeconds::commit}};
+
+std::string quoted(std::string_view value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '\\' || c == '"') text += '\\';
+    text += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return text += '"';
+}
+
+std::string label(std::string_view name, std::string_view value) {
+  return fmt::format("{}={}", name, quoted(value));
+}
+
+std::string joined_labels(std::string labels, std::string_view more) {
+  if (!labels.empty() && !more.empty()) labels += ',';
+  return labels.append(more);
+}
+
+constexpr std::string_view error_label = "error_type=";
+
+std::string with_error(std::string labels, std::optional<ErrorCode> error) {
+  return error ? joined_labels(std::move(labels), label("error_type", to_string(*error))) : labels;
+}
+
+std::string operation_label(Operation operation) {
+  return label("shardwire_operation", operation_names[static_cast<std::size_t>(operation)]);
+}
+
+std::string snapshot_label(Snapshot snapshot) {
+  return label("shardwire_snapshot", snapshot == Snapshot::copy ? "copy" : "none");
+}
+
+// Of a PeerReport: "local" or "<transport>/<method>".
+std::string io_labels(std::string_view path) {
+  const std::size_t slash = path.find('/');
+  const std::string_view method = slash == std::string_view::npos ? path : path.substr(slash + 1);
+  return fmt::format("{},{},{}", label("shardwire_direction", "receive"), label("shardwire_method", method),
+                     label("shardwire_transport", path.substr(0, slash)));
+}
+
+// How much more it is than what was counted, which it becomes.
+template <typename Number>
+double growth(Number now, Number& counted) {
+  const Number before = std::exchange(counted, std::max(now, counted));
+  return static_cast<double>(counted - before);
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+std::string process_labels(int member, std::string_view run_id) {
+  const char* const service = std::getenv("OTEL_SERVICE_NAME");
+  return fmt::format("{},{},{},{}",
+                     label("service_name", service != nullptr && *service != '\0' ? service : "shardwire"),
+                     label("service_instance_id", fmt::format("{}/{}", run_id, member)),
+                     label("host_name", host_name()), label("process_pid", std::to_string(::getpid())));
+}
+
+class Text {
+ public:
+  explicit Text(int member) : member_(label("shardwire_member", std::to_string(member))) {}
+
+  void family(const Family& one) {
+    fmt::format_to(std::back_inserter(text_), "# HELP {0} {1}\n# TYPE {0} {2}\n", one.name, one.help,
+                   type_names[static_cast<std::size_t>(one.type)]);
+  }
+  void add(std::string_view name, std::string_view labels, double value) {
+    fmt::format_to(std::back_inserter(text_), "{}{{{}}} {}\n", name, joined_labels(member_, labels), value);
+  }
+  void add(std::string_view name, const std::string& labels, const Histogram& of) {
+    const std::string buckets = fmt::format("{}_bucket", name);
+    // Each kind of failure has its zeros in the total alone: most never happen.
+    const bool brief = of.count == 0 && labels.find(error_label) != std::string::npos;
+    std::uint64_t below = 0;
+    for (std::size_t i = 0; i < bucket_bounds.size() && !brief; ++i) {
+      below += of.buckets[i];
+      add(buckets, joined_labels(labels, fmt::format("le=\"{}\"", bucket_bounds[i])), static_cast<double>(below));
+    }
+    add(buckets, joined_labels(labels, "le=\"+Inf\""), static_cast<double>(of.count));
+    add(fmt::format("{}_sum", name), labels, of.sum);
+    add(fmt::format("{}_count", name), labels, static_cast<double>(of.count));
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string member_;
+  std::string text_;
+};
+
+}  // namespace
+
+void Histogram::observe(double seconds) {
+  const auto bound = std::ranges::lower_bound(bucket_bounds, seconds);
+  if (bound != bucket_bounds.end()) ++buckets[static_cast<std::size_t>(bound - bucket_bounds.begin())];
+  ++count;
+  sum += seconds;
+}
+
+std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
+  if (!error) return std::nullopt;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return known.code();
+  } catch (...) {
+    return ErrorCode::cancelled;
+  }
+}
+
+// Zeros, so that a rate is seen from the first event on.
+Metrics::Metrics(Build build) : build_(std::move(build)) {
+  const auto histogram = [this](std::string_view name, const std::string& labels) {
+    auto& of = histograms_[std::string(name)];
+    of.try_emplace(labels);
+    if (name == stage_duration) return;
+    for (auto code = ErrorCode::invalid_argument; code <= ErrorCode::corrupt;
+         code = static_cast<ErrorCode>(static_cast<int>(code) + 1)) {
+      of.try_emplace(with_error(labels, code));
+    }
+  };
+  const auto zero = [this](std::string_view name, const std::string& labels) { plain_[std::string(name)][labels] = 0; };
+  for (const Operation one : {Operation::restore, Operation::exchange, Operation::bind}) {
+    histogram(restore_duration, operation_label(one));
+  }
+  for (const StageName& stage : stages) histogram(stage_duration, label("shardwire_stage", stage.name));
+  for (const Snapshot snapshot : snapshots) {
+    histogram(publish_duration, snapshot_label(snapshot));
+    zero(publication_size, snapshot_label(snapshot));
+  }
+  histogram(retire_duration, "");
+  histogram(join_duration, "");
+  for (const auto name : {restore_active, needed_bytes, restore_gaps, publication_active}) zero(name, "");
+  for (const auto reason : {"gap", "resend"}) zero(overhead_bytes, label("shardwire_overhead_reason", reason));
+  zero(verify_mismatches, label("shardwire_verify", "digest"));
+  zero(io_bytes, io_labels("local"));
+  for (const std::string& transport : build_.transports) {
+    for (const Method method : {Method::mapped, Method::read, Method::sieved_read, Method::zcopy, Method::packed}) {
+      zero(io_bytes, io_labels(fmt::format("{}/{}", transport, to_string(method))));
+    }
+  }
+  plain_[std::string(build_info)]
+        [fmt::format("{},{},{}", label("shardwire_protocol_version", std::to_string(build_.protocol_version)),
+                     label("shardwire_transports", fmt::format("{}", fmt::join(build_.transports, ","))),
+                     label("shardwire_version", build_.version))] = 1;
+}
+
+void Metrics::joined(double seconds, std::optional<ErrorCode> error) {
+  const std::lock_guard lock(mutex_);
+  ++version_;
+  histograms_[std::string(join_duration)][with_error("", error)].observe(seconds);
+}
+
+void Metrics::started() {
+  const std::lock_guard lock(mutex_);
+  ++version_;
+  plain_[std::string(restore_active)][""] += 1;
+}
+
+void Metrics::ended(Operation operation, double seconds, const RestoreReport& report, const std::exception_ptr& error,
+                    Counted& counted) {
+  const std::lock_guard lock(mutex_);
+  ++version_;
+  plain_[std::string(restore_active)][""] -= 1;
+  histograms_[std::string(restore_duration)][with_error(operation_label(operation), code_of(error))].observe(seconds);
+  for (const StageName& stage : stages) {
+    // An operation that never came to a stage has no duration of it.
+    if (const double took = report.seconds.*stage.seconds; took > 0) {
+      histograms_[std::string(stage_duration)][label("shardwire_stage", stage.name)].observe(took);
+    }
+  }
+  if (operation != Operation::bind) count_bytes(report, counted);  // whose bytes are intended ones
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const Error& known) {
+    plain_[std::string(restore_gaps)][""] += static_cast<double>(known.gaps().size());
+  } catch (...) {  // the caller's own
+  }
+}
+
+void Metrics::count_bytes(const RestoreReport& report, Counted& counted) {
+  plain_[std::string(needed_bytes)][""] += growth(report.needed_bytes, counted.needed_bytes);
+  auto& overhead = plain_[std::string(overhead_bytes)];
+  overhead[label("shardwire_overhead_reason", "gap")] += growth(report.overread_bytes, counted.overread_bytes);
+  overhead[label("shardwire_overhead_reason", "resend")] += growth(report.resent_bytes, counted.resent_bytes);
+  plain_[std::string(verify_mismatches)][label("shardwire_verify", "digest")] +=
+      growth(report.corrupt.size(), counted.corrupt);
+  std::map<std::string, ByteCount> bytes;
+  for (const PeerReport& peer : report.peers) bytes[peer.path] += peer.bytes;
+  for (const auto& [path, now] : bytes) {
+    plain_[std::string(io_bytes)][io_labels(path)] += growth(now, counted.bytes[path]);
+  }
+}
+
+void Metrics::published(std::uint64_t generation, Snapshot snapshot, ByteCount bytes, std::int64_t step,
+                        double seconds) {
+  const std::lock_guard lock(mutex_);
+  ++version_;
+  live_[generation] = {snapshot, bytes};
+  histograms_[std::string(publish_duration)][snapshot_label(snapshot)].observe(seconds);
+  plain_[std::string(publication_active)][""] += 1;
+  plain_[std::string(publication_size)][snapshot_label(snapshot)] += static_cast<double>(bytes);
+  plain_[std::string(publication_step)][""] = static_cast<double>(step);
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  plain_[std::string(publication_timestamp)][""] = std::chrono::duration<double>(since_1970).count();
+}
+
+void Metrics::publish_failed(Snapshot snapshot, double seconds, std::optional<ErrorCode> error) {
+  const std::lock_guard lock(mutex_);
+  ++version_;
+  histograms_[std::string(publish_duration)][with_error(snapshot_label(snapshot), error)].observe(seconds);
+}
+
+void Metrics::retired(std::uint64_t generation, double seconds, std::optional<ErrorCode> error) {
+  const std::lock_guard lock(mutex_);
+  const auto found = live_.find(generation);
+  if (found == live_.end()) return;
+  ++version_;
+  histograms_[std::string(retire_duration)][with_error("", error)].observe(seconds);
+  plain_[std::string(publication_active)][""] -= 1;
+  plain_[std::string(publication_size)][snapshot_label(found->second.snapshot)] -=
+      static_cast<double>(found->second.bytes);
+  live_.erase(found);
+}
+
+void Metrics::left() {
+  const std::lock_guard lock(mutex_);
+  ++version_;
+  live_.clear();
+  for (const auto name : {restore_active, publication_active, publication_size}) {
+    for (auto& [labels, value] : plain_[std::string(name)]) value = 0;
+  }
+}
+
+std::uint64_t Metrics::version() const {
+  const std::lock_guard lock(mutex_);
+  return version_;
+}
+
+std::string Metrics::text(int member, std::string_view run_id) const {
+  Text text(member);
+  const std::lock_guard lock(mutex_);
+  for (const Family& one : families) {
+    const auto series = plain_.find(std::string(one.name));
+    const auto histograms = histograms_.find(std::string(one.name));
+    if (one.name == target_info) {
+      text.family(one);
+      text.add(one.name, process_labels(member, run_id), 1);
+    } else if (series != plain_.end()) {
+      text.family(one);
+      for (const auto& [labels, value] : series->second) text.add(one.name, labels, value);
+    } else if (histograms != histograms_.end()) {
+      text.family(one);
+      for (const auto& [labels, of] : histograms->second) text.add(one.name, labels, of);
+    }
+  }
+  return text.take();
+}
+
+}  // namespace shardwire::telemetry

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shardwire/error.hpp"
+#include "shardwire/options.hpp"
+#include "shardwire/report.hpp"
+
+namespace shardwire::telemetry {
+
+/// Upper bounds of the buckets of durations, in seconds. A last bucket has no bound.
+inline constexpr std::array bucket_bounds = {0.001, 0.005, 0.01, 0.05, 0.1,  0.25,  0.5,   1.0,
+                                             2.5,   5.0,   10.0, 30.0, 60.0, 120.0, 300.0, 600.0};
+
+struct Histogram {
+  std::array<std::uint64_t, bucket_bounds.size()> buckets{};  ///< at most the bound, and more than the one before
+  std::uint64_t count = 0;
+  double sum = 0;
+
+  void observe(double seconds);
+};
+
+/// Operations of callers. `bind` is a restore with RestoreOptions::bind_only.
+enum class Operation : std::uint8_t { restore, exchange, bind };
+
+/// What has been counted of a restore. The report of one that was resumed includes what came before.
+struct Counted {
+  ByteCount needed_bytes = 0;
+  ByteCount overread_bytes = 0;
+  ByteCount resent_bytes = 0;
+  std::size_t corrupt = 0;
+  std::map<std::string, ByteCount> bytes;  ///< by PeerReport::path
+};
+
+/// How an operation has ended; empty: well. An exception of the caller's own counts as cancelled.
+std::optional<ErrorCode> code_of(const std::exception_ptr& error);
+
+/// What the build and its transports are.
+struct Build {
+  std::string version;
+  std::uint32_t protocol_version = 0;
+  std::vector<std::string> transports;  ///< names of the open ones
+};
+
+/// Counters of one member, from its join to its end. All begin at 0, but the step and the time of a publication are absent until
+/// there is one.
+/// Threads: any.
+class Metrics {
+ public:
+  explicit Metrics(Build build);
+
+  void joined(double seconds, std::optional<ErrorCode> error);
+
+  /// A restore or an exchange begins. Requires: ended() follows.
+  void started();
+  /// `report`: of the operation, or what is known of it. `seconds`: from the call. `counted`: of this operation, kept for the case
+  /// that it is resumed.
+  void ended(Operation operation, double seconds, const RestoreReport& report, const std::exception_ptr& error,
+             Counted& counted);
+
+  /// `generation`: names the publication among those of this member.
+  void published(std::uint64_t generation, Snapshot snapshot, ByteCount bytes, std::int64_t step, double seconds);
+  void publish_failed(Snapshot snapshot, double seconds, std::optional<ErrorCode> error);
+  /// Does nothing for a generation that published() has not counted. `error`: readers held it until the timeout.
+  void retired(std::uint64_t generation, double seconds, std::optional<ErrorCode> error);
+  /// The member has left: nothing runs and nothing is published any more.
+  void left();
+
+  /// Changes with each of the calls above.
+  [[nodiscard]] std::uint64_t version() const;
+  /// In the text format of Prometheus. `member`: label of every series. Guests know their number once they have joined.
+  [[nodiscard]] std::string text(int member, std::string_view run_id) const;
+
+ private:
+  struct Live {
+    Snapshot snapshot;
+    ByteCount bytes;
+  };
+
+  void count_bytes(const RestoreReport& report, Counted& counted);
+
+  const Build build_;
+  mutable std::mutex mutex_;
+  std::uint64_t version_ = 0;                                   // guarded by mutex_, as all that follows
+  std::map<std::string, std::map<std::string, double>> plain_;  // counters and gauges: name -> labels -> value
+  std::map<std::string, std::map<std::string, Histogram>> histograms_;
+  std::map<std::uint64_t, Live> live_;  // publications, by generation
+};
+
+}  // namespace shardwire::telemetry
