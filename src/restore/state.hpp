@@ -36,6 +36,8 @@ class SHARDWIRE_LOCAL RestoreState {
   // Set once, before the run begins:
   /// Called on the session's thread when it has completed: step and origin of what was restored. May be empty.
   std::function<void(std::int64_t step, std::uint64_t origin)> restored;
+  /// Called at each end, before the caller sees it. May be empty.
+  std::function<void(const RestoreReport& report, const std::exception_ptr& error)> ended;
   std::function<void()> cancel;
   std::function<void()> end_here;  ///< ends it at once, with no more writes; does nothing but on the session's thread
   std::function<void(Duration timeout)> resume;  ///< see Restore::resume()
@@ -49,6 +51,7 @@ class SHARDWIRE_LOCAL RestoreState {
     if (!offered_) values_ = std::move(values);  // the caller may be reading those that were offered
     unfinished_ = std::move(left);
     if (!unfinished_) owners_.release();
+    if (ended) ended(report_, error);
     if (error) error = with_report(error, report_);
     if (stops_at_values_ && !values_ready_.is_done()) values_ready_.finish(error);
     completion_.finish(std::move(error));

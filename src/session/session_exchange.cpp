@@ -230,7 +230,7 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
   }
   ExchangeOptions left = options;
   left.timeout -= Clock::now() - began;
-  return run_exchange(held, wanted, left, host);
+  return counted_exchange(held, wanted, left, host);
 }
 
 std::shared_ptr<ExchangeState> SessionState::start_exchange(const Catalog& held, const Catalog& wanted,
@@ -247,7 +247,7 @@ std::shared_ptr<ExchangeState> SessionState::start_exchange(const Catalog& held,
                  const auto exchanged = [&] {
                    Exchanging host(*self, interruption, started);  // ends before the next exchange may begin
                    host.wants(wanted);
-                   return self->run_exchange(held, wanted, options, host);
+                   return self->counted_exchange(held, wanted, options, host);
                  };
                  try {
                    ExchangeResult result = exchanged();

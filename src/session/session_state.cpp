@@ -170,12 +170,14 @@ SessionState::SessionState(Surroundings surroundings, Bootstrap from, const Sess
   join_timeout_ = settings.join_timeout;
   encrypt_payload_ = settings.encrypt_payload;
   has_keeper_ = !settings.keeper.job.empty() && !bootstrap.guest;
+  metrics_folder_ = settings.metrics_folder;
   if (encrypt_payload_ && bootstrap.job_key.empty() && !bootstrap.store) {
     throw Error(ErrorCode::invalid_argument,
                 "SessionOptions::encrypt_payload needs a job key, or a store to get one from");
   }
   if (std::string why_not; !bootstrap.job_key.empty()) static_cast<void>(load_encryption(why_not));
   make_core(surroundings, std::move(settings));
+  if (!metrics_folder_.empty()) make_metrics();
 }
 
 void SessionState::make_core(const Surroundings& surroundings, Settings settings) {
@@ -354,6 +356,8 @@ void SessionState::end(Loop& loop, Clock::time_point until) {
   // that case it gives up its group itself.
   const TimedLock no_exchange(exchanges_, until);
   if (no_exchange.owns()) kept_group_ = {};
+  if (metrics_) metrics_->left();
+  metrics_file_.reset();
 }
 
 // Threads, locks and fabrics belong to the parent process and cannot be ended here.
@@ -365,6 +369,7 @@ void SessionState::abandon() {
   static_cast<void>(new auto(std::move(memory)));
   static_cast<void>(new auto(std::move(kept_group_)));
   static_cast<void>(buddies_.release());
+  static_cast<void>(metrics_file_.release());
 }
 
 std::shared_ptr<Loop> SessionState::open_loop() const {
@@ -399,6 +404,10 @@ std::shared_ptr<RegistrationState> SessionState::register_memory(const View& vie
   static_cast<void>(running());
   const Registrable asked = registrable(view);
   return memory->add(asked.memory, asked.place);
+}
+
+std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, const PublishOptions& options) {
+  return counted(options, [&] { return publish(held, options, interruption_); });
 }
 
 std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, const PublishOptions& options,
@@ -468,16 +477,20 @@ PublicationOwner::Retirement SessionState::replace(const std::shared_ptr<Publica
                                .keep = old->keep,
                                .buddies = old->buddies,
                                .buddy_bytes_per_second = old->buddy_bytes_per_second};
-  std::optional<Keeping> keeping;
-  const auto publication = describe_publication(update.held, options, old->interruption, keeping);
-  check_update(*old, *publication);
-  list(publication);
-  const StartedRetirement started = retirement_of(old, "updated");
-  loop->call([&] { core_->replace(old, publication, update.timeout, started.retired); });
-  if (keeping) keeping->settle();
-  if (publication->buddies > 0) buddies().add(publication);
-  fresh = publication;
-  return started.retirement;
+  Retirement retirement;
+  fresh = counted(options, [&] {
+    std::optional<Keeping> keeping;
+    const auto publication = describe_publication(update.held, options, old->interruption, keeping);
+    check_update(*old, *publication);
+    list(publication);
+    StartedRetirement started = retirement_of(old, "updated");
+    loop->call([&] { core_->replace(old, publication, update.timeout, started.retired); });
+    if (keeping) keeping->settle();
+    if (publication->buddies > 0) buddies().add(publication);
+    retirement = std::move(started.retirement);
+    return publication;
+  });
+  return retirement;
 }
 
 std::shared_ptr<Loop> SessionState::waiting_in(const char* call) const {
@@ -499,7 +512,12 @@ std::function<bool()> SessionState::on_loop() const {
 SessionState::StartedRetirement SessionState::retirement_of(const std::shared_ptr<PublicationState>& publication,
                                                             const char* what) const {
   auto retirement = std::make_shared<detail::Completion>(publication->interruption, on_loop());
-  auto retired = [retirement, publication, what](const std::vector<int>& readers) {
+  auto retired = [retirement, publication, what, metrics = metrics_,
+                  began = Clock::now()](const std::vector<int>& readers) {
+    if (metrics) {
+      metrics->retired(publication->generation, seconds_of(Clock::now() - began),
+                       readers.empty() ? std::nullopt : std::optional(ErrorCode::timed_out));
+    }
     publication->retired = true;
     publication->owners.release();
     retirement->finish(readers.empty() ? nullptr
@@ -781,6 +799,13 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
       owner->last_restored_[from] = {step, origin};
     };
   }
+  if (metrics_ && !exchange && !only) {
+    const auto operation = options.bind_only ? telemetry::Operation::bind : telemetry::Operation::restore;
+    state->ended = [metrics = metrics_, operation, counted = telemetry::Counted()](
+                       const RestoreReport& report, const std::exception_ptr& error) mutable {
+      metrics->ended(operation, report.seconds.wall, report, error, counted);
+    };
+  }
   const double join_seconds = only ? 0 : join_seconds_.exchange(0);
   if (!exchange) {
     state->resume = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state), wanted, places, options,
@@ -809,6 +834,7 @@ void SessionState::resume(const std::shared_ptr<RestoreState>& state, restore::R
 
 void SessionState::post(Loop& loop, const std::shared_ptr<RestoreState>& state, restore::Request request,
                         Clock::time_point began, double join_seconds) {
+  if (state->ended) metrics_->started();
   // Owners of both: this call and the task.
   const auto posted = std::make_shared<PostedRestore>(state);
   const auto given = std::make_shared<restore::Request>(std::move(request));

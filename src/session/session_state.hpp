@@ -31,6 +31,8 @@
 #include "session/timed_lock.hpp"
 #include "shardwire/session.hpp"
 #include "support/fork.hpp"
+#include "support/function_ref.hpp"
+#include "telemetry/metrics_file.hpp"
 
 namespace shardwire::restore {
 struct Request;
@@ -61,9 +63,7 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   void stop(Clock::time_point until);
   std::shared_ptr<RegisteredMemory> allocate(ByteCount bytes, MemoryKind kind, int device);
   std::shared_ptr<RegistrationState> register_memory(const View& view);
-  std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options) {
-    return publish(held, options, interruption_);
-  }
+  std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options);
   std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options) {
     static_cast<void>(waiting_in("restore"));
     return restore(wanted, std::move(options), interruption_, std::nullopt);
@@ -113,6 +113,15 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   class Exchanging;
 
   void end(Loop& loop, Clock::time_point until);
+  void make_metrics();
+  void join_and_count(Clock::time_point began);
+  /// Keeps a file of the metrics from now on. Requires: the number of this member is known.
+  void write_metrics();
+  /// Publishes by `publish`, and counts how that ends.
+  std::shared_ptr<PublicationState> counted(const PublishOptions& options,
+                                            support::FunctionRef<std::shared_ptr<PublicationState>()> publish);
+  ExchangeResult counted_exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
+                                  Exchanging& host);
   void make_core(const Surroundings& surroundings, Settings settings);
   /// Addresses of member 0, as far as the bootstrap gives them. Waits until its name is known. Errors: throws
   /// Error{timed_out} at the join timeout.
@@ -198,6 +207,9 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   bool rounds_unasked_ = false;                                     // the transports were not named
   TimedLock::State exchanges_;
   KeptGroup kept_group_;  // of the exchange that holds the lock
+  std::string metrics_folder_;
+  std::shared_ptr<telemetry::Metrics> metrics_;  // null: nobody asked; owners: this session and what runs in it
+  std::unique_ptr<telemetry::MetricsFile> metrics_file_;
 };
 
 }  // namespace shardwire::detail

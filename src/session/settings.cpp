@@ -188,6 +188,7 @@ Settings resolve_settings(const SessionOptions& options, const Bootstrap& bootst
       .host_domain = options.host_domain.empty() ? variable("SHARDWIRE_HOST_DOMAIN").value_or("") : options.host_domain,
       .progress = options.progress,
       .log = options.log ? options.log : standard_error_log(log_style_of_environment(), log_origin(bootstrap)),
+      .metrics_folder = variable("SHARDWIRE_METRICS_FOLDER").value_or(""),
   };
   if (settings.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
   if (settings.host_domain.size() > wire::max_name_bytes || settings.host_domain.find('\0') != std::string::npos) {

@@ -24,6 +24,7 @@ struct Settings {
   std::string host_domain;
   ProgressMode progress{};
   LogSink log;
+  std::string metrics_folder;  ///< empty: no metrics
 };
 
 /// `bootstrap`: of the session, with the run id of the environment if the caller has given none.

@@ -16,6 +16,7 @@
 * docs/install.md lists the packages of `quickstart` and the options of the build, with their defaults and versions.
 * Measurements in docs/performance-method.md are suites of perf/meson.build.
 * Versions in docs/compatibility.md are those that the build asks for, and that the sources have.
+* The metrics in docs/metrics.md are those of src/telemetry/metrics.cpp.
 * The fields and reasons that docs/report.md lists are those of the headers, and the fields those that `shardwire run --report` writes.
 
 What documents say of Python is held against the package by python/tests/torch/test_documents.py.
@@ -393,8 +394,18 @@ def reports() -> Iterator[str]:
             yield place(page, f"{field} of {name} is {'not listed' if field in known.get(name, set()) else 'no field'}")
 
 
+def metrics() -> Iterator[str]:
+    page = ROOT / "docs/metrics.md"
+    listed = re.findall(r"^\| `(\w+)` \| (\w+) \|", page.read_text(), re.M)
+    source = (ROOT / "src/telemetry/metrics.cpp").read_text()
+    names = dict(re.findall(r'^constexpr std::string_view (\w+) = "(\w+)";', source, re.M))
+    known = [(names[name], kind) for name, kind in re.findall(r"^    \{(\w+), Type::(\w+),", source, re.M)]
+    if sorted(listed) != sorted(known):
+        yield place(page, f"the metrics are {known}")
+
+
 CASES = [links, tables, readme_length, pages_are_listed, references, tests, variables, names_of_cpp, options, helps, fuzz_targets, compiles, consoles,
-         plan_by_hand, memory_of_a_rank, quotes, install, measurements, versions, reports]
+         plan_by_hand, memory_of_a_rank, quotes, install, measurements, versions, reports, metrics]
 failed = 0
 for case in CASES:
     problems = list(case())

@@ -45,6 +45,7 @@ class Environment {
                              "SHARDWIRE_JOIN_TIMEOUT",
                              "SHARDWIRE_COPY_KERNEL",
                              "SHARDWIRE_TCP_STREAMS",
+                             "SHARDWIRE_METRICS_FOLDER",
                              "SHARDWIRE_TRANSPROT"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);

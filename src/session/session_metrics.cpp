@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session counts, if SHARDWIRE_METRICS_FOLDER asks for it.
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "session/session_state.hpp"
+#include "shardwire/version.hpp"
+#include "telemetry/metrics_file.hpp"
+#include "wire/messages.hpp"
+
+namespace shardwire::detail {
+
+void SessionState::make_metrics() {
+  telemetry::Build build{shardwire::version(), wire::protocol_version, {}};
+  for (std::size_t i = 0; i < fabrics->size(); ++i) build.transports.emplace_back((*fabrics)[i].name());
+  metrics_ = std::make_shared<telemetry::Metrics>(std::move(build));
+}
+
+void SessionState::join_and_count(Clock::time_point began) {
+  if (!metrics_) return join(began);
+  if (!bootstrap.guest) write_metrics();
+  std::exception_ptr failure;
+  try {
+    join(began);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  metrics_->joined(seconds_of(Clock::now() - began), telemetry::code_of(failure));
+  if (failure) std::rethrow_exception(failure);
+  if (bootstrap.guest) write_metrics();
+}
+
+void SessionState::write_metrics() {
+  metrics_file_ = std::make_unique<telemetry::MetricsFile>(
+      telemetry::MetricsFile::Setup{.folder = metrics_folder_, .run_id = bootstrap.run_id, .member = member()},
+      metrics_, [this](const std::string& why) {
+        const auto open = open_loop();
+        if (!open) return;
+        open->post([this, why] {
+          if (core_) core_->log(LogLevel::warning, why);
+        });
+      });
+}
+
+std::shared_ptr<PublicationState> SessionState::counted(
+    const PublishOptions& options, support::FunctionRef<std::shared_ptr<PublicationState>()> publish) {
+  if (!metrics_) return publish();
+  const auto began = Clock::now();
+  const auto took = [&] { return seconds_of(Clock::now() - began); };
+  const Snapshot snapshot = options.keep.steps > 0 ? Snapshot::copy : options.snapshot;
+  try {
+    auto publication = publish();
+    ByteCount bytes = 0;
+    for (const auto& tensor : publication->tensors) bytes += tensor.bytes;
+    metrics_->published(publication->generation, snapshot, bytes, publication->step, took());
+    return publication;
+  } catch (...) {
+    metrics_->publish_failed(snapshot, took(), telemetry::code_of(std::current_exception()));
+    throw;
+  }
+}
+
+// The report of an error is that of the step that failed here.
+ExchangeResult SessionState::counted_exchange(const Catalog& held, const Catalog& wanted,
+                                              const ExchangeOptions& options, Exchanging& host) {
+  if (!metrics_) return run_exchange(held, wanted, options, host);
+  const auto began = Clock::now();
+  const auto ended = [&](const RestoreReport& report, const std::exception_ptr& error) {
+    telemetry::Counted counted;
+    metrics_->ended(telemetry::Operation::exchange, seconds_of(Clock::now() - began), report, error, counted);
+  };
+  metrics_->started();
+  try {
+    ExchangeResult result = run_exchange(held, wanted, options, host);
+    ended(result.report, nullptr);
+    return result;
+  } catch (const Error& error) {
+    ended(error.report() ? *error.report() : RestoreReport(), std::current_exception());
+    throw;
+  } catch (...) {
+    ended({}, std::current_exception());
+    throw;
+  }
+}
+
+}  // namespace shardwire::detail

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sessions write where SHARDWIRE_METRICS_FOLDER names a folder.
+#include <boost/test/unit_test.hpp>
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "support/fake_root.hpp"
+#include "support/job.hpp"
+#include "support/launch_variables.hpp"
+
+BOOST_AUTO_TEST_SUITE(session_metrics)
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A folder that sessions write to, and what they have written there.
+class Written {
+ public:
+  explicit Written(const std::string& below = "")
+      : environment_({{"SHARDWIRE_METRICS_FOLDER", root_.path.string() + below}, {"SHARDWIRE_RUN_ID", "night"}}) {}
+
+  /// Value of a series of a member, without the label of the member; empty: there is none.
+  [[nodiscard]] std::optional<double> value(int rank, const std::string& name, const std::string& labels = "") const {
+    const std::string wanted =
+        name + "{shardwire_member=\"" + std::to_string(rank) + "\"" + (labels.empty() ? "" : ",") + labels + "} ";
+    const std::string found = text(rank);
+    const auto at = ("\n" + found).find("\n" + wanted);
+    return at == std::string::npos ? std::nullopt : std::optional(std::stod(found.substr(at + wanted.size())));
+  }
+  [[nodiscard]] double sum(int rank, const std::string& name) const {
+    std::istringstream lines(text(rank));
+    double sum = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with(name + "{")) sum += std::stod(line.substr(line.rfind(' ')));
+    }
+    return sum;
+  }
+  [[nodiscard]] std::string text(int rank) const {
+    std::ifstream file(root_.path / ("shardwire-night-" + std::to_string(rank) + ".prom"));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  FakeRoot root_;
+  Environment environment_;
+};
+
+const TensorSpec spec{{"w", ""}, DType::f32, {64, 100}};
+constexpr ByteCount half = 64 * 100 * 4 / 2;
+
+/// Each of two members holds rows and wants columns.
+struct Shards {
+  TestShard held;
+  TestShard wanted;
+  Catalog source;
+  Catalog target;
+  explicit Shards(int rank)
+      : held(spec, Layout::chunk(0, 2), Rank{rank}),
+        wanted(spec, Layout::chunk(1, 2), Rank{rank}),
+        source(Rank{rank}, 2),
+        target(Rank{rank}, 2) {
+    held.fill(1);
+    held.add_to(source);
+    wanted.add_to(target);
+  }
+};
+
+const std::string restores = "shardwire_restore_duration_seconds_count";
+
+std::string operation(const std::string& name) {
+  return "shardwire_operation=\"" + name + "\"";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_member_that_has_left_leaves_its_counts) {
+  const Written written;
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    Shards shards(rank);
+    Publication publication = session.publish(shards.source, {.step = 7});
+    RestoreOptions plan_alone = within(patience);
+    plan_alone.bind_only = true;
+    session.restore(shards.target, plan_alone).wait();
+    session.restore(shards.target, within(patience)).wait();
+    session.gather("restored", {}, patience);
+    publication.update(shards.source, 8, Snapshot::copy, patience);
+    publication.retire(patience);
+    session.close(patience);
+  });
+  for (const int rank : {0, 1}) {
+    BOOST_TEST_CONTEXT("member " << rank << ":\n" << written.text(rank)) {
+      BOOST_TEST(written.value(rank, "shardwire_session_join_duration_seconds_count").value_or(-1) == 1);
+      BOOST_TEST(written.value(rank, restores, operation("restore")).value_or(-1) == 1);
+      BOOST_TEST(written.value(rank, restores, operation("bind")).value_or(-1) == 1);
+      BOOST_TEST(written.value(rank, restores, operation("exchange")).value_or(-1) == 0);
+      BOOST_TEST(written.value(rank, "shardwire_restore_active").value_or(-1) == 0);
+      BOOST_TEST(written.value(rank, "shardwire_restore_needed_bytes_total").value_or(-1) == static_cast<double>(half));
+      BOOST_TEST(written.sum(rank, "shardwire_io_bytes_total") ==
+                 static_cast<double>(half) + written.sum(rank, "shardwire_restore_overhead_bytes_total"));
+      const std::string published = "shardwire_publish_duration_seconds_count";
+      BOOST_TEST(written.value(rank, published, R"(shardwire_snapshot="none")").value_or(-1) == 1);
+      BOOST_TEST(written.value(rank, published, R"(shardwire_snapshot="copy")").value_or(-1) == 1);
+      BOOST_TEST(written.value(rank, "shardwire_retire_duration_seconds_count").value_or(-1) == 2);
+      BOOST_TEST(written.value(rank, "shardwire_publication_active").value_or(-1) == 0);
+      BOOST_TEST(written.value(rank, "shardwire_publication_step").value_or(-1) == 8);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_exchange_is_one_operation_and_its_own_publication_is_none) {
+  const Written written;
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    Shards shards(rank);
+    session.exchange(shards.source, shards.target);
+    session.close(patience);
+  });
+  for (const int rank : {0, 1}) {
+    BOOST_TEST_CONTEXT("member " << rank << ":\n" << written.text(rank)) {
+      BOOST_TEST(written.value(rank, restores, operation("exchange")).value_or(-1) == 1);
+      BOOST_TEST(written.value(rank, restores, operation("restore")).value_or(-1) == 0);
+      BOOST_TEST(written.value(rank, "shardwire_restore_needed_bytes_total").value_or(-1) == static_cast<double>(half));
+      BOOST_TEST(written.sum(rank, "shardwire_publish_duration_seconds_count") == 0);
+      BOOST_TEST(written.value(rank, "shardwire_retire_duration_seconds_count").value_or(-1) == 0);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(failures_count_under_their_code) {
+  const Written written;
+  const auto refused_name = [](Session& session, Shards& shards) {
+    return failure_of([&] { session.publish(shards.source, {.name = ""}); }).code();
+  };
+  ErrorCode of_restore{};
+  {
+    Session session = Session::join(member(0, 1, free_port()), quick());
+    Shards shards(0);
+    of_restore = failure_of([&] { session.restore(shards.target, within(1ms)).wait(); }).code();
+    require(refused_name(session, shards) == ErrorCode::invalid_argument, "a publication has a name");
+  }  // leaves without close()
+  const auto failed = [](ErrorCode code) { return "error_type=\"" + std::string(to_string(code)) + "\""; };
+  BOOST_TEST_CONTEXT(written.text(0)) {
+    BOOST_TEST(written.value(0, restores, operation("restore") + "," + failed(of_restore)).value_or(-1) == 1);
+    BOOST_TEST(written.value(0, restores, operation("restore")).value_or(-1) == 0);
+    BOOST_TEST(written
+                   .value(0, "shardwire_publish_duration_seconds_count",
+                          R"(shardwire_snapshot="none",)" + failed(ErrorCode::invalid_argument))
+                   .value_or(-1) == 1);
+  }
+  SessionOptions hasty = quick();
+  hasty.join_timeout = 50ms;
+  const ErrorCode of_join = failure_of([&] { Session::join(member(1, 2, free_port()), hasty); }).code();
+  BOOST_TEST(written.value(1, "shardwire_session_join_duration_seconds_count", failed(of_join)).value_or(-1) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_is_not_there_costs_a_warning_and_nothing_else) {
+  const Written written("/none");
+  std::mutex mutex;
+  int warnings = 0;
+  SessionOptions options = quick();
+  options.log = [&](LogLevel level, std::string_view text) {
+    const std::lock_guard lock(mutex);
+    warnings += level == LogLevel::warning && text.starts_with("metrics are not written: ") ? 1 : 0;
+  };
+  Session session = Session::join(member(0, 1, free_port()), options);
+  TestShard held(spec, Layout::replicated(), Rank{0});
+  TestShard wanted(spec, Layout::replicated(), Rank{0});
+  held.fill(1);
+  Catalog source(Rank{0}, 1);
+  Catalog target(Rank{0}, 1);
+  held.add_to(source);
+  wanted.add_to(target);
+  Publication publication = session.publish(source);
+  session.restore(target, within(patience)).wait();
+  BOOST_TEST(wanted.wrong(1) == 0u);
+  publication.retire(patience);
+  session.close(patience);
+  const std::lock_guard lock(mutex);
+  BOOST_TEST(warnings == 1);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
