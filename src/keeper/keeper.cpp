@@ -135,7 +135,7 @@ void Keeper::refuse(Connection& connection, std::uint64_t request, const std::ex
 }
 
 void Keeper::take(Connection& connection, const wire::KeepJob& job) {
-  const std::uint64_t before = states_.newest_session();
+  const std::uint64_t before = job_ ? job_->session : 0;
   // No session begins later than the keeper hears of it, whatever the clock of a container says.
   const Clock::Time began = std::min(Clock::Time(std::chrono::nanoseconds(job.began_ns)), loop_->now());
   const std::uint32_t attempt = states_.attempt(job.session, began, job.attempt);
@@ -179,7 +179,7 @@ void Keeper::publish_left() {
 }
 
 void Keeper::published(std::uint64_t session, std::size_t failed) {
-  if (session != states_.newest_session()) return;
+  if (!job_ || session != job_->session) return;  // the newest session may be one that was refused
   if (failed == 0) published_in_ = session;
   for (auto& [id, trainer] : trainers_) {
     if (trainer.session != session || !trainer.awaits_joined) continue;

@@ -75,7 +75,7 @@ class Keeper {
   std::shared_ptr<Loop> loop_;  // owners: this, and callbacks of publications
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   KeptStates states_;
-  std::optional<wire::KeepJob> job_;           // the newest session
+  std::optional<wire::KeepJob> job_;           // the session that is served: the newest, once a member of it has come
   std::uint64_t published_in_ = 0;             // the session in which everything that was left has been published
   std::map<std::uint64_t, Trainer> trainers_;  // by connection
   std::unique_ptr<Listener> listener_;

@@ -406,6 +406,47 @@ BOOST_AUTO_TEST_CASE(a_session_does_not_begin_later_than_its_keeper_hears_of_it)
   BOOST_TEST(restored(living, 0, 1) == 1);
 }
 
+// It had joined late, and did not know when its session began. A member that knows makes another session the newest.
+BOOST_AUTO_TEST_CASE(members_of_a_session_that_turns_out_to_be_older_are_dismissed) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("older");
+  const auto keeper = start(options);
+  Session living = Session::join(member(0, 1, free_port()), with(options));
+  const auto loop = detail::surroundings_of_process().loop;
+  std::unique_ptr<KeeperLink> older;
+  loop->call(
+      [&] { older = std::make_unique<KeeperLink>(*loop, options, keeper_identity(options, wire::no_member, 0, {})); });
+  const auto tell = [&](std::int64_t began_ns) {
+    std::promise<void> answer;
+    loop->call([&] {
+      older->request(
+          [&](std::uint64_t request) {
+            return wire::KeepJob{
+                .request = request, .session = 4711, .address = "127.0.0.1", .port = 1, .began_ns = began_ns};
+          },
+          [&](wire::Message*, const std::exception_ptr& error) {
+            error ? answer.set_exception(error) : answer.set_value();
+          });
+    });
+    answer.get_future().get();
+  };
+  tell(std::numeric_limits<std::int64_t>::max());
+  BOOST_TEST((failure_of([&] { tell(0); }).code() == ErrorCode::cancelled));
+  State state(0, 1);
+  state.set(1);
+  std::optional<Publication> publication;
+  while (!publication) {
+    try {
+      publication = living.publish(state.catalog, kept(1));
+    } catch (const Error& error) {
+      // It was dismissed, and does not know that yet.
+      BOOST_REQUIRE((error.code() == ErrorCode::cancelled || error.code() == ErrorCode::peer_lost));
+    }
+  }
+  while (loop->call([&] { return older->connected(); })) std::this_thread::sleep_for(10ms);
+  loop->end([&] { older.reset(); });
+}
+
 // The keeper of member 0's host is new.
 BOOST_AUTO_TEST_CASE(all_keepers_of_a_session_count_it_as_the_one_that_has_seen_most) {
   const Deadline deadline(240s);
