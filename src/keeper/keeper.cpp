@@ -127,7 +127,9 @@ void Keeper::refuse(Connection& connection, std::uint64_t request, const std::ex
   try {
     std::rethrow_exception(why);
   } catch (const Error& error) {
-    log(LogLevel::warning, fmt::format("refused member {}: {}", connection.peer().rank, error.what()));
+    const bool first = refused_.emplace(connection.peer().incarnation, error.code()).second;
+    log(first ? LogLevel::warning : LogLevel::debug,
+        fmt::format("refused member {}: {}", connection.peer().rank, error.what()));
     connection.send(wire::Failure{request, error.code(), error.what()});
   } catch (const std::exception& error) {
     connection.send(wire::Failure{request, ErrorCode::out_of_resources, error.what()});

@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/connection.hpp"
@@ -15,6 +17,7 @@
 #include "keeper/kept_states.hpp"
 #include "memory/copier.hpp"
 #include "runtime/loop.hpp"
+#include "shardwire/error.hpp"
 #include "shardwire/options.hpp"
 
 namespace shardwire::keeper {
@@ -78,6 +81,7 @@ class Keeper {
   std::optional<wire::KeepJob> job_;           // the session that is served: the newest, once a member of it has come
   std::uint64_t published_in_ = 0;             // the session in which everything that was left has been published
   std::map<std::uint64_t, Trainer> trainers_;  // by connection
+  std::set<std::pair<std::uint64_t, ErrorCode>> refused_;  // incarnations, and why: warned of once
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<Timer> sweep_timer_;
   unsigned sweeps_ = 0;

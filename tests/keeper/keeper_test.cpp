@@ -313,6 +313,34 @@ BOOST_AUTO_TEST_CASE(an_older_attempt_is_fenced) {
   BOOST_TEST(restored(fresh, 0, 1) == 2);
 }
 
+// It asks again at each step.
+BOOST_AUTO_TEST_CASE(a_keeper_warns_once_of_each_trainer_that_it_refuses) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("refused");
+  std::mutex mutex;
+  std::vector<std::string> refused;  // guarded by mutex
+  shardwire::keeper::Keeper::Options made;
+  made.keeper = options;
+  made.budget_bytes = 64u << 20;
+  made.session = quick();
+  made.log = [&](LogLevel level, std::string_view text) {
+    const std::lock_guard lock(mutex);
+    if (level == LogLevel::warning && text.starts_with("refused member 0: ")) refused.emplace_back(text);
+  };
+  const shardwire::keeper::Keeper keeper(std::move(made));
+  State state(0, 1);
+  state.set(1);
+  std::vector<Session> old;
+  for (int i = 0; i < 2; ++i) old.push_back(Session::join(member(0, 1, free_port()), with(options)));
+  const Session living = Session::join(member(0, 1, free_port()), with(options));
+  for (Session& one : old) {
+    // The first time it may not know yet that it was dismissed.
+    for (int step = 0; step < 4; ++step) code_of_failed_publish(one, state, "late");
+  }
+  const std::lock_guard lock(mutex);
+  BOOST_TEST(refused.size() == 2U);
+}
+
 // It has forgotten both attempts. Their members know which is the newer one.
 BOOST_AUTO_TEST_CASE(a_keeper_that_was_started_again_fences_an_older_attempt) {
   const Deadline deadline(240s);
