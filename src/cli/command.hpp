@@ -43,6 +43,7 @@ std::function<int()> declare_doctor(CLI::App& app);
 std::function<int()> declare_drill(CLI::App& app);
 std::function<int()> declare_keep(CLI::App& app);
 std::function<int()> declare_key(CLI::App& app);
+std::function<int()> declare_metrics(CLI::App& app);
 std::function<int()> declare_perf(CLI::App& app);
 std::function<int()> declare_plan(CLI::App& app);
 std::function<int()> declare_run(CLI::App& app);

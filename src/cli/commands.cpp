@@ -41,6 +41,10 @@ constexpr Example keep_examples[] = {
 constexpr Example key_examples[] = {
     {"shardwire key job.key", "a key for SHARDWIRE_JOB_KEY_FILE of all members"},
 };
+constexpr Example metrics_examples[] = {
+    {"shardwire metrics /run/shardwire", "the metrics of all members that wrote there"},
+    {"shardwire metrics /run/shardwire --max-age 60", "those of members that live"},
+};
 constexpr Example completion_examples[] = {
     {"source <(shardwire completion bash)", "in ~/.bashrc"},
     {"shardwire completion zsh >~/.zfunc/_shardwire", "in a folder of fpath, before compinit"},
@@ -62,6 +66,8 @@ std::span<const Command> commands() {
        declare_case},
       {"keep", "Hold the state of a job on this host beyond the end of its trainers", keep_examples, declare_keep},
       {"key", "Make a job key in a new file", key_examples, declare_key},
+      {"metrics", "Print the metrics that the members on this host have written, as one text for Prometheus",
+       metrics_examples, declare_metrics},
       {"completion", "Print a script that completes commands, options and files in a shell", completion_examples,
        declare_completion},
   };
