@@ -165,6 +165,19 @@ BOOST_AUTO_TEST_CASE(failures_count_under_their_code) {
   BOOST_TEST(written.value(1, "shardwire_session_join_duration_seconds_count", failed(of_join)).value_or(-1) == 1);
 }
 
+BOOST_AUTO_TEST_CASE(a_guest_writes_under_the_number_that_it_gets) {
+  const Written written;
+  const auto port = free_port();
+  Session member_0 = Session::join(member(0, 1, port), quick());
+  Bootstrap bootstrap = member(0, 0, port);
+  bootstrap.guest = true;
+  Session guest = Session::join(bootstrap, quick());
+  BOOST_REQUIRE(guest.rank() != 0);
+  BOOST_TEST(written.value(guest.rank(), "shardwire_session_join_duration_seconds_count").value_or(-1) == 1);
+  guest.close(patience);
+  member_0.close(patience);
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_that_is_not_there_costs_a_warning_and_nothing_else) {
   const Written written("/none");
   std::mutex mutex;
