@@ -30,6 +30,7 @@ constexpr std::string_view restore_active = "shardwire_restore_active";
 constexpr std::string_view io_bytes = "shardwire_io_bytes_total";
 constexpr std::string_view needed_bytes = "shardwire_restore_needed_bytes_total";
 constexpr std::string_view overhead_bytes = "shardwire_restore_overhead_bytes_total";
+constexpr std::string_view restore_slowdown = "shardwire_restore_slowdown_ratio";
 constexpr std::string_view restore_gaps = "shardwire_restore_gaps_total";
 constexpr std::string_view verify_mismatches = "shardwire_verify_mismatches_total";
 constexpr std::string_view publish_duration = "shardwire_publish_duration_seconds";
@@ -49,6 +50,7 @@ constexpr Family families[] = {
     {io_bytes, Type::counter, "Bytes of tensors that this member received, by path"},
     {needed_bytes, Type::counter, "Bytes that restores and exchanges wanted"},
     {overhead_bytes, Type::counter, "Bytes that moved beyond those wanted: gaps between runs, and bytes moved again"},
+    {restore_slowdown, Type::gauge, "Measured over predicted seconds of moving, of the latest restore or exchange"},
     {restore_gaps, Type::counter, "Boxes that had not arrived when a restore or an exchange failed"},
     {verify_mismatches, Type::counter, "Boxes that differed from what was published"},
     {publish_duration, Type::histogram, "Duration of publish() and update(); error_type is absent on success"},
@@ -246,13 +248,23 @@ void Metrics::ended(Operation operation, double seconds, const RestoreReport& re
       histograms_[std::string(stage_duration)][label("shardwire_stage", stage.name)].observe(took);
     }
   }
-  if (operation != Operation::bind) count_bytes(report, counted);  // whose bytes are intended ones
+  if (operation != Operation::bind) {  // whose bytes are intended ones
+    // A resumed restore has the predictions of all its attempts, and the seconds of the last.
+    if (!error && counted.bytes.empty()) note_slowdown(report);
+    count_bytes(report, counted);
+  }
   try {
     if (error) std::rethrow_exception(error);
   } catch (const Error& known) {
     plain_[std::string(restore_gaps)][""] += static_cast<double>(known.gaps().size());
   } catch (...) {  // the caller's own
   }
+}
+
+void Metrics::note_slowdown(const RestoreReport& report) {
+  double predicted = 0;
+  report.methods.each([&](Method, const MethodReport& row) { predicted += row.predicted_seconds; });
+  if (predicted > 0) plain_[std::string(restore_slowdown)][""] = report.seconds.move / predicted;
 }
 
 void Metrics::count_bytes(const RestoreReport& report, Counted& counted) {

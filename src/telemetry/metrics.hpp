@@ -52,8 +52,8 @@ struct Build {
   std::vector<std::string> transports;  ///< names of the open ones
 };
 
-/// Counters of one member, from its join to its end. All begin at 0, but the step and the time of a publication are absent until
-/// there is one.
+/// Counters of one member, from its join to its end. All begin at 0, but the slowdown, and the step and the time of a
+/// publication, are absent until there is one.
 /// Threads: any.
 class Metrics {
  public:
@@ -87,6 +87,7 @@ class Metrics {
     ByteCount bytes;
   };
 
+  void note_slowdown(const RestoreReport& report);
   void count_bytes(const RestoreReport& report, Counted& counted);
 
   const Build build_;

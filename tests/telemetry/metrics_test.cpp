@@ -74,6 +74,7 @@ BOOST_AUTO_TEST_CASE(counters_are_there_from_the_start) {
   BOOST_TEST(has(metrics, R"(shardwire_build_info{shardwire_member="3",shardwire_protocol_version="7",)"
                           R"(shardwire_transports="tcp,ucx",shardwire_version="1.2.3"} 1)"));
   // 0 would be a step, and a time that is long ago.
+  BOOST_TEST(metrics.text(3, "").find("shardwire_restore_slowdown_ratio") == std::string::npos);
   BOOST_TEST(metrics.text(3, "").find("shardwire_publication_step") == std::string::npos);
   BOOST_TEST(metrics.text(3, "").find("shardwire_publication_timestamp") == std::string::npos);
 }
@@ -135,6 +136,27 @@ BOOST_AUTO_TEST_CASE(bytes_of_a_resumed_restore_count_once) {
   BOOST_TEST(has(metrics, received + R"(shardwire_method="zcopy",shardwire_transport="tcp"} 150)"));
   BOOST_TEST(has(metrics, R"(shardwire_restore_needed_bytes_total{shardwire_member="3"} 100)"));
   BOOST_TEST(has(metrics, R"(shardwire_verify_mismatches_total{shardwire_member="3",shardwire_verify="digest"} 1)"));
+}
+
+BOOST_AUTO_TEST_CASE(the_slowdown_is_that_of_the_latest_restore_that_has_moved_all) {
+  Metrics metrics = fresh();
+  const std::string slowdown = R"(shardwire_restore_slowdown_ratio{shardwire_member="3"} )";
+  RestoreReport report = report_of_two();
+  report.methods[Method::zcopy].predicted_seconds = 0.25;
+  report.methods[Method::local].predicted_seconds = 0.125;
+  ends(metrics, Operation::restore, report);
+  BOOST_TEST(has(metrics, slowdown + "4"));
+  report.seconds.move = 0.75;
+  const auto error = std::make_exception_ptr(Error(ErrorCode::timed_out, "late"));
+  ends(metrics, Operation::restore, report, error);
+  ends(metrics, Operation::bind, report);
+  ends(metrics, Operation::restore, {});  // it had nothing to move
+  Counted counted;
+  ends(metrics, Operation::restore, report, error, counted);
+  ends(metrics, Operation::restore, report, nullptr, counted);  // the same again: it was resumed
+  BOOST_TEST(has(metrics, slowdown + "4"));
+  ends(metrics, Operation::exchange, report);
+  BOOST_TEST(has(metrics, slowdown + "2"));
 }
 
 BOOST_AUTO_TEST_CASE(bytes_that_are_only_intended_do_not_count) {
