@@ -74,6 +74,7 @@ class ModelCatalog:
         self.declared: dict[TensorKey, tuple[str, tuple[int, ...]]] = {}
         self.parameters, self.optimized = parts.parameters, parts.optimized
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
+        self._with_tensors: set[TensorKey] = set()  # those of them whose tensors are in the catalog
         # A state, and the key under which a parameter that shares it receives its own.
         self.shared: list[tuple[torch.Tensor, TensorKey]] = []
         # Tensors of one memory, of a wanting catalog, which names only the first.
@@ -154,7 +155,9 @@ class ModelCatalog:
             raise Unsupported(f"{fqn}: an optimizer keeps a state named '{name}', which is taken: rename it")
         if not is_one(value):
             tensors = sent_tensors(one, name, value)
-            self.values[TensorKey(fqn, name)] = without_tensors(value) if tensors else value
+            self.values[TensorKey(fqn, name)] = value
+            if tensors:
+                self._with_tensors.add(TensorKey(fqn, name))
             for item, tensor in tensors.items():
                 self._add_state(one, item, tensor)
         elif value.dim() == 0 and self.wanting and one.parameter.shares_state:
@@ -168,6 +171,10 @@ class ModelCatalog:
                 raise type(error)(f"{fqn}:{name}: {error}", error.gaps, error.ranks, error.report) from None
             if local is not None:
                 self._add(fqn, name, local, one.parameter.shares_state)
+
+    def present_values(self) -> dict[TensorKey, Any]:
+        """States that are no tensors, as they are now, without tensors that are in the catalog."""
+        return {key: without_tensors(value) if key in self._with_tensors else value for key, value in self.values.items()}
 
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 import torch
 
 from .. import Unsupported
 from ._optimizers import Optimized
-from ._quantized import Inside, is_quantized, parts, quantized, whole
+from ._quantized import inside, is_quantized, parts, quantized, whole
 from ._values import ELSEWHERE, Quantized
 
 
@@ -87,12 +87,17 @@ def items_of(name: str, states: Iterable[str]) -> list[str]:
     return [state for state in states if state.startswith(f"{name}[")]
 
 
-def lists_in(things: Iterable[Any]) -> list[Any]:
-    """The lists, tuples and quantized states with tensors among these, and those within them."""
-    found: list[Any] = []
-    for thing in things:
-        if type(thing) in (list, tuple) and tensors_in("", thing):
-            found += [thing, *lists_in(thing)]
-        elif is_quantized(thing):
-            found.append(Inside(thing))
-    return found
+def is_list(thing: Any) -> bool:
+    """Whether a state may have tensors of its own, and is none."""
+    return type(thing) in (list, tuple) or is_quantized(thing)
+
+
+def tensors_at(thing: Any, place: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The present tensors in a list, or of a quantized state, with their places. They are the same objects in each call."""
+    if type(thing) in (list, tuple):
+        for number, item in enumerate(thing):
+            yield from tensors_at(item, f"{place}[{number}]")
+    elif is_quantized(thing):
+        yield from ((place, tensor) for tensor in inside(thing))
+    elif isinstance(thing, torch.Tensor):
+        yield place, thing

@@ -12,7 +12,7 @@ from torch import nn
 
 from ._dtensor import is_dtensor
 from ._fsdp1 import is_flat, shard_of
-from ._lists import lists_in
+from ._lists import is_list, tensors_at
 from ._model import Parameter
 
 _children_of = operator.attrgetter("_modules")
@@ -23,41 +23,30 @@ _local_of = operator.attrgetter("_local_tensor")
 
 
 def _all(containers: Iterable[Any]) -> list[Any]:
-    """What several containers hold, one after another; of dicts the values."""
+    """What several containers hold, one after another; of dicts the keys."""
     return list(itertools.chain.from_iterable(containers))
-
-
-def _same(now: list[Any], then: list[Any]) -> bool:
-    return len(now) == len(then) and all(map(operator.is_, now, then))
 
 
 class Places:
     """The objects and addresses at which a catalog found its tensors.
 
-    The catalog is right while these are what they were, in this order: the modules below the model; the parameters and
-    buffers that they, or wrappers, have; groups and states of the optimizers; the address of each tensor. Nothing else leads
-    from a model to memory. Equal addresses mean equal memory, because the catalog keeps the memory that it names alive.
+    The catalog is right while these are what they were, under these names and in this order: the modules below the model; the
+    parameters and buffers that they, or wrappers, have; groups and states of the optimizers; the address of each tensor. Nothing
+    else leads from a model to memory. Equal addresses mean equal memory, because the catalog keeps the memory that it names alive.
     """
 
     def __init__(self, modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer], parameters: Sequence[Parameter],
                  sources: Sequence[torch.Tensor]) -> None:
         self._modules = modules
-        self._children = self._present_children()
-        self._registries = [registry for module in modules for registry in (module._parameters, module._buffers)]
-        self._counts = list(map(len, self._registries))
+        self._registries: list[Any] = [registry for module in modules for registry in (
+            module._parameters, module._buffers, module._non_persistent_buffers_set)]
         places = [place for parameter in parameters for place in parameter.places]
+        places += [(module._parameters, name) for module in modules for name, one in module._parameters.items() if one is None]
         places += [(module._buffers, name) for module in modules if module._buffers for name in module._buffers
                    if name not in module._non_persistent_buffers_set]
         self._registered_in = [place for place, _ in places]
         self._names = [name for _, name in places]
-        self._registered = [place[name] for place, name in places]
-        self._wrapped = [parameter.key for parameter in parameters if parameter.now is not None]
         self._now = [parameter.now for parameter in parameters if parameter.now is not None]
-        self._optimizers = list(optimizers)
-        self._groups, self._optimized = self._present_groups(optimizers)
-        self._states, self._values = self._present_states(optimizers)
-        self._lists = lists_in(self._values)
-        self._items = _all(self._lists)
         self._plain: list[torch.Tensor] = []
         self._dtensors: list[torch.Tensor] = []
         flats: dict[int, torch.Tensor] = {}
@@ -71,18 +60,25 @@ class Places:
             else:
                 self._plain.append(source)
         self._flats = list(flats.values())
+        # Equal values are equal lists, whose items may be others.
+        self._lists = [value for value in _all(map(dict.values, self._dicts(optimizers))) if type(value) is not torch.Tensor
+                       and is_list(value)]
+        self._counts, self._objects = self._present(optimizers, [parameter.key for parameter in parameters if parameter.now is not None])
         self._pointers = self._present_pointers()
 
-    def _present_children(self) -> list[Any]:
-        return _all(map(dict.values, map(_children_of, self._modules)))
+    def _dicts(self, optimizers: Sequence[torch.optim.Optimizer]) -> list[Any]:
+        """The children of all modules, the states of all optimizers, and the state of each parameter."""
+        states = list(map(_state_of, optimizers))
+        return [*map(_children_of, self._modules), *states, *(one for one in _all(map(dict.values, states)) if isinstance(one, dict))]
 
-    def _present_groups(self, optimizers: Sequence[torch.optim.Optimizer]) -> tuple[list[Any], list[Any]]:
+    def _present(self, optimizers: Sequence[torch.optim.Optimizer], wrapped: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Sizes and names, to be compared by value, and objects, to be compared by identity."""
         groups = _all(map(_groups_of, optimizers))
-        return groups, _all(map(_params_of, groups))
-
-    def _present_states(self, optimizers: Sequence[torch.optim.Optimizer]) -> tuple[list[Any], list[Any]]:
-        states = _all(map(dict.values, map(_state_of, optimizers)))
-        return states, _all(state.values() if isinstance(state, dict) else (state,) for state in states)
+        optimized, dicts = list(map(_params_of, groups)), self._dicts(optimizers)
+        inside = [place for value in self._lists for place in tensors_at(value)]
+        counts = [*map(len, self._registries), *map(len, optimized), *map(len, dicts), *(name for name, _ in inside)]
+        return counts, [*optimizers, *map(dict.get, self._registered_in, self._names), *wrapped, *groups, *_all(optimized), *_all(dicts),
+                        *_all(map(dict.values, dicts)), *(tensor for _, tensor in inside)]
 
     def _present_pointers(self) -> list[int]:
         pointers = list(map(torch.Tensor.data_ptr, self._plain))
@@ -92,13 +88,6 @@ class Places:
 
     def hold(self, optimizers: Sequence[torch.optim.Optimizer]) -> bool:
         """Whether all tensors are still where they were. `optimizers`: those of the model at present."""
-        if not _same(list(optimizers), self._optimizers):
-            return False
-        groups, optimized = self._present_groups(optimizers)
-        states, values = self._present_states(optimizers)
-        return (_same(self._present_children(), self._children) and list(map(len, self._registries)) == self._counts
-                and _same(list(map(dict.get, self._registered_in, self._names)), self._registered)
-                and _same([now() for now in self._now], self._wrapped)
-                and _same(groups, self._groups) and _same(optimized, self._optimized)
-                and _same(states, self._states) and _same(values, self._values) and _same(_all(self._lists), self._items)
+        counts, objects = self._present(optimizers, [now() for now in self._now])
+        return (counts == self._counts and len(objects) == len(self._objects) and all(map(operator.is_, objects, self._objects))
                 and self._present_pointers() == self._pointers)

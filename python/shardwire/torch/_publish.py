@@ -21,7 +21,7 @@ from ._values import to_value
 
 def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], state_dict: Mapping[str, Any] | None,
             others: Mapping[str, Any], extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:
-    values = {key: to_value(value) for key, value in held.values.items()}
+    values = {key: to_value(value) for key, value in held.present_values().items()}
     groups: dict[int, Any] = {}
     for one in held.optimized:
         group = groups.get(id(one.group))
@@ -56,7 +56,7 @@ def _ties_in_optimizers(held: ModelCatalog, optimizers: Sequence[torch.optim.Opt
                  if any(group is one for one in optimizer.param_groups)]
         yield from ties((key, dict(options(group))) for key, group in (*groups.values(), *empty))
         names = {one.parameter.fqn for one in mine if not one.parameter.shares_state}
-        yield from ties((*((key, value) for key, value in held.values.items() if key.fqn in names),
+        yield from ties((*((key, value) for key, value in held.present_values().items() if key.fqn in names),
                          *((TensorKey("", entry_name(number, key)), entry) for _, key, entry in entries([optimizer]))),
                         lambda: _state_tensors(mine))
 

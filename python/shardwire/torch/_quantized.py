@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, Iterator, Mapping, Sequence, cast
+from typing import Any, Mapping, Sequence, cast
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -39,14 +39,10 @@ class Parts(dict[str, torch.Tensor]):
         self.whole = whole
 
 
-class Inside:
+def inside(thing: torch.Tensor) -> list[torch.Tensor]:
     """The present tensors of a quantized one."""
-
-    def __init__(self, thing: torch.Tensor) -> None:
-        self._local: Any = _local(thing)
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return (getattr(self._local, name) for name in self._local.__tensor_flatten__()[0])
+    local = _local(thing)
+    return [getattr(local, name) for name in local.__tensor_flatten__()[0]]
 
 
 def is_quantized(thing: Any) -> bool:

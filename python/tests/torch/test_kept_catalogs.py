@@ -22,6 +22,8 @@ class Net(nn.Module):
         super().__init__()
         self.body = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
         self.register_buffer("seen", torch.zeros(3))
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+        self.register_parameter("scale", None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.body(x)
@@ -98,6 +100,23 @@ def other_buffer(model: Net, optimizer: torch.optim.Optimizer) -> None:
     model.seen = torch.ones(3)
 
 
+def persistent_buffer(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.register_buffer("scratch", model.scratch)
+
+
+def parameter_in_place_of_none(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.scale = nn.Parameter(torch.ones(2))
+
+
+def renamed_module(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model._modules["trunk"] = model._modules.pop("body")
+
+
+def renamed_state(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    for state in optimizer.state.values():
+        state["variance"] = state.pop("exp_avg_sq")
+
+
 def other_groups(model: Net, optimizer: torch.optim.Optimizer) -> None:
     optimizer.param_groups = torch.optim.Adam(model.parameters(), lr=0.25).param_groups
 
@@ -107,7 +126,8 @@ def dropped_state(model: Net, optimizer: torch.optim.Optimizer) -> None:
 
 
 CHANGES = [load_optimizer, load_parameters, new_memory, new_memory_of_a_state, new_state, new_module, other_module, new_parameter,
-           new_parameter_in_a_group, new_buffer, other_buffer, other_groups, dropped_state]
+           new_parameter_in_a_group, new_buffer, other_buffer, persistent_buffer, parameter_in_place_of_none, renamed_module,
+           renamed_state, other_groups, dropped_state]
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +158,7 @@ def test_a_change_is_noticed(session, change: Callable[[Net, torch.optim.Optimiz
     change(model, optimizer)
     catalog = state.catalog(rank=0, world_size=1)
     expected = {(name, "param"): parameter for name, parameter in model.named_parameters()}
-    expected |= {(name, "buffer"): buffer for name, buffer in model.named_buffers()}
+    expected |= {(name, "buffer"): buffer for name, buffer in model.named_buffers() if name in model.state_dict()}
     names = {parameter: name for name, parameter in model.named_parameters()}
     expected |= {(names[parameter], name): value for parameter, states in optimizer.state.items() if parameter in names
                  for name, value in states.items()}
@@ -161,6 +181,43 @@ def test_a_change_is_noticed(session, change: Callable[[Net, torch.optim.Optimiz
             wanted.add(*key, "f32", value.shape, sw.Layout.replicated(), value)
         session.restore(wanted, name="change").wait()
         assert [key for key in out if not torch.equal(out[key], expected[key])] == []
+
+
+def test_a_parameter_that_joins_the_group_before_its_own_has_the_options_of_that(session):
+    model = Net()
+    weight, *others = model.parameters()
+    optimizer = torch.optim.SGD([{"params": [weight], "lr": 0.25}, {"params": others, "lr": 0.5}])
+    state = swt.State(model, optimizer)
+    state.publish(session, step=1, name="moved").retire()
+    before, after = optimizer.param_groups
+    before["params"].append(after["params"].pop(0))
+    with state.publish(session, step=2, name="moved"):
+        wanted = sw.Catalog(0, 1)
+        for name, _ in model.named_parameters():
+            wanted.add_value(name, "param_group")
+        restore = session.restore(wanted, name="moved")
+        restore.wait()
+        assert [options["lr"] for options in restore.values().values()] == [0.25, 0.25, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("history, append", [
+    ([torch.zeros(2), [1, 2]], lambda history: history[1].append(3)),
+    ([], lambda history: history.append(torch.ones(2))),
+    ([torch.zeros(2), torch.ones(2)], lambda history: history.reverse()),
+], ids=["number", "tensor", "order"])
+def test_a_list_that_changes_in_place_is_noticed(session, history: list[Any], append: Callable[[list[Any]], object]):
+    model, target = nn.Linear(1, 2), nn.Linear(1, 2)
+    optimizer, other = torch.optim.SGD(model.parameters()), torch.optim.SGD(target.parameters())
+    optimizer.state[model.bias]["history"] = history
+    state = swt.State(model, optimizer)
+    state.catalog(rank=0, world_size=1)
+    state.publish(session, step=1, name="list").retire()
+    append(history)
+    assert [name for _, name in state.catalog(rank=0, world_size=1).tensors() if name != "param"] == [
+        f"history[{number}]" for number, item in enumerate(history) if isinstance(item, torch.Tensor)]
+    with state.publish(session, step=2, name="list"):
+        swt.restore_into(session, target, other, name="list", timeout=20)
+    assert str(other.state[target.bias]["history"]) == str(history)
 
 
 def test_a_catalog_keeps_memory_and_neither_model_nor_optimizer():
