@@ -150,6 +150,9 @@ class Catalog:
     def set_value(self, fqn: str, state: str, value: shardwire._types.Value) -> None:
         """Replaces a value."""
 
+    def set_values(self, fqns: Sequence[str], state: str, value: shardwire._types.Value) -> None:
+        """As set_value() with one value for each name."""
+
     def add_param_groups(self, groups: Iterable[shardwire._types.ParamGroup], *, absent: shardwire._types.Absent = 'error') -> None:
         """
         Adds the options of each group as values (fqn, 'param_group/<option>') of each of its parameters.

@@ -119,6 +119,16 @@ void bind_catalog(nb::module_& module) {
           nb::arg("fqn"), nb::arg("state"), nb::arg("value").none(), "Replaces a value.",
           nb::sig("def set_value(self, fqn: str, state: str, value: shardwire._types.Value) -> None"))
       .def(
+          "set_values",
+          [](PyCatalog& self, std::vector<std::string> fqns, const std::string& state, const nb::object& value) {
+            const Value same = value_from(value);
+            for (std::string& fqn : fqns) self.catalog.set_value({std::move(fqn), state}, same);
+          },
+          nb::arg("fqns"), nb::arg("state"), nb::arg("value").none(), "As set_value() with one value for each name.",
+          nb::sig(
+              "def set_values(self, fqns: collections.abc.Sequence[str], state: str, value: shardwire._types.Value) -> "
+              "None"))
+      .def(
           "add_param_groups",
           [](PyCatalog& self, const nb::object& groups, const Name& policy) {
             add_param_groups(self.catalog, groups_from(groups), absent(policy));

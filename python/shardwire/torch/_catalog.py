@@ -21,6 +21,7 @@ from ._lists import is_one, require_no_item, sent_tensors, without_tensors
 from ._model import Memories, Parameter, add_tensor, buffers, extra_states, modules, parameters
 from ._optimizers import Optimized, Optimizers, list_of, optimized
 from ._places import Places
+from ._values import is_same
 
 PARAM, BUFFER, GROUP, EXTRA = "param", "buffer", "param_group", "extra_state"
 """States under which a parameter, a buffer, the options of a parameter's group and the extra state of a module are published."""
@@ -179,13 +180,21 @@ class ModelCatalog:
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""
         added: dict[tuple[str, int], tuple[Any, list[str]]] = {}  # options of a group are one object, under each of its parameters
+        changed: dict[tuple[str, int], tuple[Any, list[str]]] = {}
+        alike: dict[tuple[int, int], bool] = {}
         for key, value in values.items():
-            if key not in self._published:
-                added.setdefault((key.state, id(value)), (value, []))[1].append(key.fqn)
-            elif self._published[key] != value:
-                self.catalog.set_value(key.fqn, key.state, value)
-        for (state, _), (value, fqns) in added.items():
-            self.catalog.add_values(fqns, state, value)
+            which = added
+            if key in self._published:
+                which, before = changed, self._published[key]
+                pair = id(before), id(value)
+                if pair not in alike:
+                    alike[pair] = is_same(before, value)
+                if alike[pair]:
+                    continue
+            which.setdefault((key.state, id(value)), (value, []))[1].append(key.fqn)
+        for put, listed in (self.catalog.add_values, added), (self.catalog.set_values, changed):
+            for (state, _), (value, fqns) in listed.items():
+                put(fqns, state, value)
         self._published = values
 
 

@@ -220,7 +220,7 @@ def test_a_value_that_contains_itself_is_refused():
         sw.Catalog(0, 1).add_value("", "value", value)
 
 
-def test_one_value_is_added_under_many_names(job):
+def test_one_value_is_added_and_replaced_under_many_names(job):
     [session] = job(1)
     held, wanted = sw.Catalog(0, 1), sw.Catalog(0, 1)
     held.add_values(["a", "b"], "options", {"lr": 0.1})
@@ -230,6 +230,10 @@ def test_one_value_is_added_under_many_names(job):
         restore = session.restore(wanted, timeout=20)
         restore.wait()
         assert restore.values() == {("a", "options"): {"lr": 0.1}, ("b", "options"): {"lr": 0.1}}
+    held.set_values(["a", "b"], "options", {"lr": 0.2})
+    assert list(held.values().values()) == [{"lr": 0.2}] * 2
+    with pytest.raises(sw.InvalidArgument, match="c:options"):
+        held.set_values(["c"], "options", None)
     with pytest.raises(sw.InvalidArgument, match="b:options"):
         held.add_values(["c", "b"], "options", None)
     with pytest.raises(TypeError):

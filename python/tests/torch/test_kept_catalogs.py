@@ -220,6 +220,19 @@ def test_a_list_that_changes_in_place_is_noticed(session, history: list[Any], ap
     assert str(other.state[target.bias]["history"]) == str(history)
 
 
+@pytest.mark.parametrize("before, after", [(1, True), (2, 2.0), (0.0, -0.0), ([1], [1.0]), ({"a": 0}, {"a": False})], ids=str)
+def test_an_option_of_another_type_is_noticed(session, before: Any, after: Any):
+    model, target = nn.Linear(1, 2), nn.Linear(1, 2)
+    optimizer, other = torch.optim.SGD(model.parameters()), torch.optim.SGD(target.parameters())
+    optimizer.param_groups[0]["option"] = before
+    state = swt.State(model, optimizer)
+    state.publish(session, step=1, name="type").retire()
+    optimizer.param_groups[0]["option"] = after
+    with state.publish(session, step=2, name="type"):
+        swt.restore_into(session, target, other, name="type", timeout=20)
+    assert repr(other.param_groups[0]["option"]) == repr(after)
+
+
 def test_a_catalog_keeps_memory_and_neither_model_nor_optimizer():
     model, optimizer = made()
     catalog = swt.catalog_of(model, optimizer, rank=0, world_size=1)
