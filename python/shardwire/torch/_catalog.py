@@ -204,13 +204,13 @@ class Catalogs:
     _MOST = 6  # calls that differ in ranks, in names of values, or in what the sources have, have one each
 
     def __init__(self, model: nn.Module, optimizers: Optimizers) -> None:
-        self.model, self._given = model, optimizers
+        self.model, self.given = model, optimizers
         self._kept: dict[Any, ModelCatalog] = {}
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that keep state on this rank now."""
-        return list_of(self._given)
+        return list_of(self.given)
 
     def kept(self, ranks: Ranks, wanting: bool, key: Any) -> ModelCatalog | None:
         """The catalog of an earlier call if it is still right. `key` tells catalogs apart that are changed by their users."""

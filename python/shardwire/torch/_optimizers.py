@@ -23,20 +23,37 @@ _NUMBERS = {"params", "param_names"}
 
 
 def _inner(optimizer: Any) -> torch.optim.Optimizer:
-    # Each rank of it has an optimizer of its own for some of the parameters.
-    own: torch.optim.Optimizer = optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+    """The optimizer that keeps state on this rank."""
+    own: torch.optim.Optimizer = optimizer
+    if isinstance(optimizer, ZeroRedundancyOptimizer):
+        zero: Any = optimizer
+        # Each step begins so: schedulers change the groups that it shows.
+        zero._sync_param_groups(zero.param_groups, zero.optim.param_groups)
+        own = zero.optim
     return own
+
+
+def _each(optimizers: Optimizers) -> Sequence[torch.optim.Optimizer]:
+    if isinstance(optimizers, Mapping):
+        return list(optimizers.values())
+    if isinstance(optimizers, Sequence):
+        return optimizers
+    return [] if optimizers is None else [optimizers]
 
 
 def list_of(optimizers: Optimizers) -> list[torch.optim.Optimizer]:
     """The optimizers that keep state on this rank."""
-    if optimizers is None:
-        return []
-    if isinstance(optimizers, Mapping):
-        return [_inner(one) for one in optimizers.values()]
-    if isinstance(optimizers, Sequence):
-        return [_inner(one) for one in optimizers]
-    return [_inner(optimizers)]
+    return list(map(_inner, _each(optimizers)))
+
+
+def show_options(optimizers: Optimizers) -> None:
+    """Gives the groups that ZeRO shows the options of those that it steps by, which it would overwrite at the next step."""
+    for one in _each(optimizers):
+        if isinstance(one, ZeroRedundancyOptimizer):
+            for shown, group in zip(one.param_groups, one.optim.param_groups):
+                for option in [option for option, _ in options(shown) if option not in group]:
+                    del shown[option]
+                shown.update(options(group))
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -28,7 +28,8 @@ from ._layouts import Local, Ranks
 from ._lists import Tensors, is_one, items_of, sent_tensors, tensors_in, tensors_of, with_tensors
 from ._model import Memories, add_tensor, reshard
 from ._moving import RestoreResult, move
-from ._optimizers import Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, step_device, tie_of
+from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
+                          tie_of)
 from ._quantized import new_part
 from ._values import from_value, put
 
@@ -458,4 +459,5 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
             report = move(session, wanted.catalog, inventory, until, check, name=name, verify=verify, replicas=replicas,
                           staging_bytes=staging_bytes, one_element=wanted.one_element, progress=progress)
             received[0].apply()
+            show_options(catalogs.given)
     return RestoreResult(inventory.step, received[0].extra, report)

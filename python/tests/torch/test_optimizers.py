@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 
 import shardwire as sw
@@ -319,3 +320,24 @@ def test_states_of_random_generators(session):
         assert (random.random(), numpy.random.random(), torch.rand(1)) == expected
         assert states["own"] == extra["own"] and states["loss"] == 1.5 and type(states["loss"]) is numpy.float64
         assert states["flags"].dtype == bool and states["flags"].tolist() == [[True], [False]]
+
+
+def options_of_zero(rank: int, world: int) -> Any:
+    """After a scheduler has changed those of the source since its last step. On the target: shown, and used by the next step."""
+    one, two = network(1), network(2)
+    before, after = (ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.5) for model in (one, two))
+    after.param_groups[0]["stale"] = 1
+    train(one, [before], 1, 1)
+    before.param_groups[0]["lr"] = 0.125
+    with swt.join() as session:
+        publication = swt.publish(session, one, before, step=1, name="zero")
+        swt.restore_into(session, two, after, name="zero", timeout=60)
+        session.gather("restored", b"", 60)
+        publication.retire()
+    shown = after.param_groups[0]["lr"]
+    train(two, [after], 1, 2)
+    return shown, after.optim.param_groups[0]["lr"], "stale" in after.param_groups[0]
+
+
+def test_a_zero_optimizer_steps_by_the_options_that_it_received(pool):
+    assert pool(2, options_of_zero) == [(0.125, 0.125, False)] * 2
