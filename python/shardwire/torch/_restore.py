@@ -31,7 +31,7 @@ from ._moving import RestoreResult, move
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           tie_of)
 from ._quantized import new_part
-from ._values import from_value, put
+from ._values import from_value, is_same, put
 
 
 class Published:
@@ -333,12 +333,27 @@ class _Objects:
         return tensors_of(name, kept).get(key.state)
 
 
+def _members_differ(one: TensorKey, other: TensorKey, received: Any, known: Any) -> LayoutMismatch:
+    return LayoutMismatch(f"{one.fqn} and {other.fqn} are in one flat parameter, but their sources differ in {one.state}: "
+                          f"{received!r:.40} and {known!r:.40}")
+
+
 def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], published: Published, moving: Restore) -> _Values:
     """Raises LayoutMismatch if parameters that share a group, or a state, received different ones."""
     values = moving.values()
     objects = _Objects(wanted, values, published)
     by_fqn = {one.parameter.fqn: one for one in wanted.optimized}
-    states = [(by_fqn[key.fqn].state, key.state, objects.of(key)) for key in values if key.fqn in by_fqn and key.state != GROUP]
+    states: list[tuple[dict[str, Any], str, Any]] = []
+    one_state: dict[tuple[int, str], TensorKey] = {}  # of members of a flat parameter
+    for key in values:
+        if key.state == GROUP or key.fqn not in by_fqn:
+            continue
+        one = by_fqn[key.fqn]
+        member = one_state.setdefault((id(one.parameter.key), key.state), key)
+        if member is key:
+            states.append((one.state, key.state, objects.of(key)))
+        elif not is_same(values[key], values[member]):
+            raise _members_differ(key, member, values[key], values[member])
     chosen: dict[int, tuple[str, Any]] = {}
     groups: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for one in wanted.optimized:
@@ -360,8 +375,7 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
         received = from_value(moving.value(key.fqn, key.state))
         other, _, value = first.setdefault(id(state), (key, state, received))
         if not torch.equal(value, received):
-            raise LayoutMismatch(f"{key.fqn} and {other.fqn} are in one flat parameter, but their sources differ in {key.state}: "
-                                 f"{received.item()} and {value.item()}")
+            raise _members_differ(key, other, received.item(), value.item())
     kept: list[tuple[torch.optim.Optimizer, dict[str, Any]]] = [(optimizer, {}) for optimizer in optimizers] if groups else []
     for key in values:
         entry = entry_of(key.state) if key.fqn == "" else None

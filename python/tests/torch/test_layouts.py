@@ -307,23 +307,26 @@ def test_three_dims(pool, source, target):
     assert pool(8, convert, source, target, seconds=60) == [[]] * 8
 
 
-def steps_that_differ(rank: int, world: int) -> None:
-    """Members of a flat parameter share one step."""
+def states_that_differ(rank: int, world: int, state: str) -> None:
+    """Members of a flat parameter share one step, and one of what is no tensor."""
     before, after = net(1), WRAPPERS["fsdp1"](net(2))
     optimizer, other = trained(before), torch.optim.Adam(after.parameters())
-    optimizer.state[before.norm.bias]["step"] += 1
-    kept = [parameter.detach().clone() for parameter in after.parameters()]
+    for kept in optimizer.state.values():
+        kept["count"] = 7.0
+    optimizer.state[before.norm.bias][state] += 1
+    before_it = [parameter.detach().clone() for parameter in after.parameters()]
     with swt.join() as session:
         publication = swt.publish(session, before, optimizer, step=1)
-        with pytest.raises(sw.LayoutMismatch, match=r"norm.bias and .* are in one flat parameter, .* in step: 8.0 and 7.0"):
+        with pytest.raises(sw.LayoutMismatch, match=rf"are in one flat parameter, .* in {state}: (8.0 and 7.0|7.0 and 8.0)"):
             swt.restore_into(session, after, other)
         session.gather("refused", b"", 60)
         publication.retire()
-    assert all(map(torch.equal, kept, after.parameters())) and not other.state
+    assert all(map(torch.equal, before_it, after.parameters())) and not other.state
 
 
-def test_steps_that_differ_are_not_merged(pool):
-    pool(4, steps_that_differ)
+@pytest.mark.parametrize("state", ["step", "count"])
+def test_states_that_differ_are_not_merged(pool, state):
+    pool(4, states_that_differ, state)
 
 
 def experts(rank: int, world: int) -> list[str]:
