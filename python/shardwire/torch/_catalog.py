@@ -173,6 +173,10 @@ class ModelCatalog:
             if local is not None:
                 self._add(fqn, name, local, one.parameter.shares_state)
 
+    def storages(self) -> set[int]:
+        """Addresses of the memory that the catalog names."""
+        return {one.data_ptr() for one in self._owner if isinstance(one, torch.UntypedStorage)}
+
     def present_values(self) -> dict[TensorKey, Any]:
         """States that are no tensors, as they are now, without tensors that are in the catalog."""
         return {key: without_tensors(value) if key in self._with_tensors else value for key, value in self.values.items()}

@@ -117,7 +117,7 @@ def reshard(model: nn.Module) -> None:
     _fsdp2.reshard(model)
 
 
-_PLAIN = (torch.Tensor, nn.Parameter)
+PLAIN = (torch.Tensor, nn.Parameter)
 
 
 def _text_of(key: TensorKey) -> str:
@@ -130,7 +130,7 @@ def memory_of(key: TensorKey, tensor: torch.Tensor) -> torch.UntypedStorage:
     Raises LayoutMismatch if it has none, Unsupported if its elements are not what lies there.
     """
     try:
-        if type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor):
+        if type(tensor) not in PLAIN and is_traceable_wrapper_subclass(tensor):
             raise NotImplementedError
         memory = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse, nested, made of several others

@@ -26,7 +26,7 @@ from ._extra import received_extra, request_extra
 from ._hooks import is_of_hooks, load_optimizer, loader
 from ._layouts import Local, Ranks
 from ._lists import Tensors, is_one, items_of, sent_tensors, tensors_in, tensors_of, with_tensors
-from ._model import Memories, add_tensor, reshard
+from ._model import PLAIN, Memories, add_tensor, buffers, reshard
 from ._moving import RestoreResult, move
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           tie_of)
@@ -102,11 +102,14 @@ def _new_state(one: Optimized, state: str, info: TensorInfo) -> torch.Tensor:
 class _StateTensors:
     """Chooses the tensors of states: those that are there, or new ones. Two states have one tensor where they have in the sources."""
 
-    def __init__(self, published: Published) -> None:
+    def __init__(self, parts: Parts, published: Published) -> None:
         self._published = published
         self._shared = {key.fqn for tie in published.ties.items() for key in tie}
         self._chosen: dict[TensorKey, tuple[TensorKey, torch.Tensor]] = {}
         self._taken = Memories()
+        for tensor in (*(one.local.tensor for one in parts.parameters), *(buffer for _, buffer in buffers(parts.modules))):
+            if type(tensor) in PLAIN and tensor.layout is torch.strided:
+                self._taken.first(tensor, self)
 
     def of(self, one: Optimized, state: str, info: TensorInfo, known: Any) -> torch.Tensor:
         if not self._shared:
@@ -123,7 +126,7 @@ class _StateTensors:
         return tensor
 
     def _apart(self, one: Optimized, state: str, info: TensorInfo, known: Any) -> torch.Tensor:
-        """The known tensor unless another state has it."""
+        """The known tensor unless a parameter, a buffer or another state has it."""
         if is_one(known):
             this = object()
             if self._taken.first(local_tensor(known) if is_dtensor(known) else known, this) is this or one.parameter.shares_state:
@@ -132,16 +135,17 @@ class _StateTensors:
 
 
 @contextlib.contextmanager
-def _states_of_sources(found: Sequence[Optimized], published: Published, policy: Absences, known: bool) -> Iterator[None]:
-    """Creates states that are missing, and takes away those of parameters that have none in the sources, unless that is `known` done.
+def _states_of_sources(parts: Parts | ModelCatalog, published: Published, policy: Absences) -> Iterator[None]:
+    """Creates states that are missing, and takes away those of parameters that have none in the sources; a kept catalog is past that.
 
     An error in the block takes that back: the optimizers must not train on the bytes of new states.
     """
+    found = parts.optimized
     before = [(one, dict(there) if (there := one.optimizer.state.get(one.parameter.key)) else None) for one in found]
     try:
-        if not known:
+        if isinstance(parts, Parts):
             _drop_other_states(found, published, policy)
-            _create_missing_states(found, published)
+            _create_missing_states(parts, published)
             for one in found:
                 if not one.state:
                     one.optimizer.state.pop(one.parameter.key, None)
@@ -171,14 +175,14 @@ def _drop_other_states(found: Sequence[Optimized], published: Published, policy:
                 del one.state[state]
 
 
-def _create_missing_states(found: Sequence[Optimized], published: Published) -> None:
+def _create_missing_states(parts: Parts, published: Published) -> None:
     """In the order of param_groups, because gathers of torch follow the order of the state."""
     values: dict[str, list[str]] = {}
-    tensors = _StateTensors(published)
+    tensors = _StateTensors(parts, published)
     for key in published.values:
         if key.fqn and key.state != GROUP:
             values.setdefault(key.fqn, []).append(key.state)
-    for one in found:
+    for one in parts.optimized:
         names = [one.parameter.fqn, *one.parameter.aliases]
         wanted = next((published.optimized(name) for name in names if name in published.states), {})
         others = dict.fromkeys(state for name in names for state in values.get(name, []))
@@ -259,20 +263,28 @@ class _Values:
     """Of each optimizer what it keeps of no parameter: these and no others."""
     tied: set[int]
     """Ids of tensors at several places, which get no memory that is there."""
+    storages: Callable[[], set[int]]
+    """Addresses of the memory into which tensors were received."""
     others: dict[str, Any]
     """What hooks and methods of the sources made of their state dicts."""
     load_model: Callable[[], object]
     extra: dict[str, Any]
 
     def apply(self) -> None:
-        written: dict[int, torch.Tensor] = {}
+        storages: set[int] = set()
+        written: set[int] = set()
 
         def placed(value: Any, local: Any) -> Any:
-            """In the memory of the local tensor, unless that has received another value already."""
-            if value is local or not isinstance(local, torch.Tensor) or not isinstance(value, torch.Tensor) or id(value) in self.tied:
+            """In the memory of the local tensor, unless something else that has been received lies there."""
+            if (value is local or not isinstance(local, torch.Tensor) or not isinstance(value, torch.Tensor) or id(value) in self.tied
+                    or local.layout is not torch.strided):
                 return value
-            first = written.setdefault(id(local), value)
-            return put(value, local) if first is value or torch.equal(first, value) else value
+            if not storages:
+                storages.update(self.storages())
+            if local.untyped_storage().data_ptr() in storages or local.data_ptr() in written:
+                return value
+            written.add(local.data_ptr())
+            return put(value, local)
 
         for state, name, value in self.states:
             local = state.get(name)
@@ -280,8 +292,9 @@ class _Values:
         for group, received_options in self.groups:
             for option in [option for option, _ in options(group) if option not in received_options]:
                 del group[option]
-            for option, value in received_options.items():
-                group[option] = placed(value, group.get(option))
+            for option in dict.fromkeys([*group, *received_options]):  # `lr` comes before what was made of it
+                if option in received_options:
+                    group[option] = placed(received_options[option], group.get(option))
         for tensor, received in self.shared:
             tensor.copy_(received)
         for number, (optimizer, received_entries) in enumerate(self.entries):
@@ -387,7 +400,7 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
     extra_states = {key.fqn: (module, objects.of(key)) for key, module in wanted.extra_states() if key in values}
     others = {key.state: objects.of(key) for key in values if key.fqn == "" and is_of_hooks(key.state)}
     return _Values(states, groups, [(state, received) for _, state, received in first.values()], kept,
-                   set(objects.tied), others, loader(wanted.modules, others, extra_states), received_extra(values, objects.of))
+                   set(objects.tied), wanted.storages, others, loader(wanted.modules, others, extra_states), received_extra(values, objects.of))
 
 
 def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Published, policy: Absences,
@@ -455,7 +468,7 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
         if kept is None:  # states are made for parameters that are alike
             _require_alike({TensorKey(one.fqn, PARAM): (name_of(one.local.tensor.dtype), one.local.shape) for one in parts.parameters},
                            published)
-        with _states_of_sources(parts.optimized, published, policy, known=kept is not None):
+        with _states_of_sources(parts, published, policy):
             wanted = parts if isinstance(parts, ModelCatalog) else catalogs.of(ranks, True, asked, policy, parts)
             if not wanted.requested:
                 _require_alike(wanted.declared, published)

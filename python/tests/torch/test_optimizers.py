@@ -322,6 +322,33 @@ def test_states_of_random_generators(session):
         assert states["flags"].dtype == bool and states["flags"].tolist() == [[True], [False]]
 
 
+def test_a_state_that_is_its_parameter_becomes_a_tensor_of_its_own(session):
+    """As after load_state_dict(), whatever the bytes are."""
+    one, two = network(1), network(2)
+    before, after = (torch.optim.SGD(model.parameters(), lr=0.5) for model in (one, two))
+    before.state[one[0].weight]["anchor"] = one[0].weight.detach().clone()
+    after.state[two[0].weight]["anchor"] = two[0].weight.detach()
+    with swt.publish(session, one, before, step=1, name="anchor"):
+        swt.restore_into(session, two, after, name="anchor", timeout=20)
+    assert torch.equal(two[0].weight, one[0].weight)
+    two[0].weight.data.zero_()
+    assert torch.equal(after.state[two[0].weight]["anchor"], one[0].weight)
+
+
+def test_options_that_are_one_tensor_here_and_several_in_the_sources_become_several(session):
+    one, two = network(1), network(2)
+    before, after = (torch.optim.SGD(model.parameters(), lr=0.5) for model in (one, two))
+    before.param_groups[0].update(lr=torch.tensor(0.5), initial_lr=torch.tensor(0.5), center=torch.ones(7, 5))
+    rate = torch.tensor(0.25)
+    after.param_groups[0].update(lr=rate, initial_lr=rate, center=two[0].weight.detach())
+    with swt.publish(session, one, before, step=1, name="options"):
+        swt.restore_into(session, two, after, name="options", timeout=20)
+    assert torch.equal(two[0].weight, one[0].weight)
+    group = after.param_groups[0]
+    group["lr"].fill_(0.125)
+    assert rate.item() == 0.125 and group["initial_lr"].item() == 0.5 and torch.equal(group["center"], torch.ones(7, 5))
+
+
 def options_of_zero(rank: int, world: int) -> Any:
     """After a scheduler has changed those of the source since its last step. On the target: shown, and used by the next step."""
     one, two = network(1), network(2)
