@@ -171,6 +171,7 @@ class _Engine:
                 local = self._own(key.fqn, local)
                 memory.add(local.tensor.untyped_storage().data_ptr())
             entries.tensors[key] = local
+        groups = {id(one.group): dict(options(one.group)) for one in self.optimized}
         for one in self.optimized:
             # In fp32 some engines have no other copy than the parameters.
             own_memory = one.tensor.untyped_storage().data_ptr() not in memory
@@ -178,7 +179,7 @@ class _Engine:
                 fqn = member.fqn
                 if own_memory or not wanting:
                     entries.tensors[TensorKey(fqn, MASTER)] = member.local(one.tensor)
-                entries.values[TensorKey(fqn, GROUP)] = dict(options(one.group))
+                entries.values[TensorKey(fqn, GROUP)] = groups[id(one.group)]
                 for name, value in self.state.get(one.tensor, {}).items():
                     if isinstance(value, torch.Tensor) and value.dim() and value.shape == one.tensor.shape:
                         entries.tensors[TensorKey(fqn, name)] = member.local(value)

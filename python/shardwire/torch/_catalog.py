@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -41,6 +41,14 @@ def without_collections() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+def by_object(values: Iterable[tuple[TensorKey, Any]]) -> Iterator[tuple[list[str], str, Any]]:
+    """The names under which each object is: options of a group are one object, under each of its parameters."""
+    found: dict[tuple[str, int], tuple[list[str], Any]] = {}
+    for key, value in values:
+        found.setdefault((key.state, id(value)), ([], value))[0].append(key.fqn)
+    return ((fqns, state, value) for (state, _), (fqns, value) in found.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,22 +191,23 @@ class ModelCatalog:
 
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""
-        added: dict[tuple[str, int], tuple[Any, list[str]]] = {}  # options of a group are one object, under each of its parameters
-        changed: dict[tuple[str, int], tuple[Any, list[str]]] = {}
+        added: list[tuple[TensorKey, Any]] = []
+        changed: list[tuple[TensorKey, Any]] = []
         alike: dict[tuple[int, int], bool] = {}
         for key, value in values.items():
-            which = added
-            if key in self._published:
-                which, before = changed, self._published[key]
-                pair = id(before), id(value)
-                if pair not in alike:
-                    alike[pair] = is_same(before, value)
-                if alike[pair]:
-                    continue
-            which.setdefault((key.state, id(value)), (value, []))[1].append(key.fqn)
-        for put, listed in (self.catalog.add_values, added), (self.catalog.set_values, changed):
-            for (state, _), (value, fqns) in listed.items():
-                put(fqns, state, value)
+            if key not in self._published:
+                added.append((key, value))
+                continue
+            before = self._published[key]
+            pair = id(before), id(value)
+            if pair not in alike:
+                alike[pair] = is_same(before, value)
+            if not alike[pair]:
+                changed.append((key, value))
+        for fqns, state, value in by_object(added):
+            self.catalog.add_values(fqns, state, value)
+        for fqns, state, value in by_object(changed):
+            self.catalog.set_values(fqns, state, value)
         self._published = values
 
 

@@ -13,7 +13,7 @@ from .. import Catalog, Inventory, LayoutMismatch, Progress, Publication, Restor
 from .._types import Absent, Replicas, Seconds, Snapshot, Verify
 from ._absent import OneElement, absence_of
 from ._awaiting import Deadline
-from ._catalog import BUFFER, PARAM
+from ._catalog import BUFFER, PARAM, by_object
 from ._dtypes import name_of
 from ._extra import extra_values, received_extra, request_extra
 from ._layouts import Local, Ranks, local_of, ranks_of
@@ -70,8 +70,8 @@ def publish_entries(session: Session, entries: Entries, *, step: int, name: str 
     owner = [local.source for local in entries.tensors.values()] + [local.tensor for local in entries.tensors.values()]
     for key, local in entries.tensors.items():
         add_tensor(catalog, key, local, owner)
-    for key, value in entries.values.items():
-        catalog.add_value(key.fqn, key.state, to_value(value))
+    for fqns, state, value in by_object(entries.values.items()):
+        catalog.add_values(fqns, state, to_value(value))
     for key, value in extra_values(extra).items():
         catalog.add_value(key.fqn, key.state, value)
     for alias, fqn in entries.aliases.items():

@@ -113,20 +113,18 @@ def local_of(tensor: torch.Tensor, ranks: Ranks, strided_first: bool | None = No
 
 
 def state_like(parameter: Local, ranks: Ranks, strided_first: bool | None = None) -> State:
-    """States of a parameter that is no member of a larger one."""
+    """States of a DTensor."""
     shape, layout, own = parameter.shape, parameter.layout, parameter.tensor
-    spec = parameter.source._spec if is_dtensor(parameter.source) else None  # type: ignore[attr-defined]
+    spec = parameter.source._spec  # type: ignore[attr-defined]
 
     def state(tensor: torch.Tensor) -> Local | None:
         if isinstance(tensor, DTensor):
             other = tensor._spec
             # Most states are sharded as their parameter is. To see that is faster than to look for the layout.
-            if spec is not None and (other is spec or other.mesh is spec.mesh and other.placements == spec.placements
-                                     and tensor.shape == shape and other.shard_order == spec.shard_order):
+            if other is spec or (other.mesh is spec.mesh and other.placements == spec.placements and tensor.shape == shape
+                                 and other.shard_order == spec.shard_order):
                 return Local(shape, layout, local_tensor(tensor), tensor)
             return local_of(tensor, ranks, strided_first)
-        if spec is None:
-            return Local(tuple(tensor.shape), REPLICATED, tensor, tensor)
         if tensor.shape == own.shape:  # made of the local part
             return Local(shape, layout, tensor, tensor)
         raise Unsupported(f"a plain tensor of shape {tuple(tensor.shape)} is state of a parameter that is a DTensor with "

@@ -33,7 +33,7 @@ def tensors_in(name: str, thing: Any) -> Mapping[str, torch.Tensor]:
 
 def is_one(thing: Any) -> bool:
     """Whether a state is one tensor."""
-    return isinstance(thing, torch.Tensor) and not is_quantized(thing)
+    return type(thing) is torch.Tensor or isinstance(thing, torch.Tensor) and not is_quantized(thing)
 
 
 def tensors_of(name: str, thing: Any) -> Mapping[str, torch.Tensor]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Callable, Iterable, Sequence
 
 import torch
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .. import Catalog, LayoutMismatch, TensorKey, Unsupported
 from .._types import Absent
 from . import _fsdp1, _fsdp2
+from ._dtensor import is_dtensor
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, State, Wrapped, local_of, state_like
 
@@ -31,9 +33,9 @@ class Parameter:
     """Whether other parameters have the same state tensors."""
     now: Callable[[], object] | None = None
     """Of a wrapped parameter: the present `key`."""
-    places: list[tuple[dict[str, Any], str]] = dataclasses.field(default_factory=list)
+    places: tuple[tuple[dict[str, Any], str], ...] = ()
     """Of another one: where modules register it."""
-    aliases: list[str] = dataclasses.field(default_factory=list)
+    aliases: tuple[str, ...] = ()
 
 
 # Attributes under which wrappers keep the module that they wrap.
@@ -68,6 +70,7 @@ def parameters(named: Sequence[tuple[str, nn.Module]], ranks: Ranks) -> list[Par
             wrapped.setdefault(module_id, {})[name] = one
     by_identity: dict[object, Parameter] = {}
     nothing: dict[str, Wrapped] = {}
+    whole = functools.partial(local_of, ranks=ranks)
     for prefix, module in named:
         special = wrapped.get(id(module), nothing)
         if not special and not module._parameters:
@@ -79,7 +82,7 @@ def parameters(named: Sequence[tuple[str, nn.Module]], ranks: Ranks) -> list[Par
             known = by_identity.get(identity)
             if known is not None:
                 if fqn != known.fqn and fqn not in known.aliases:
-                    known.aliases.append(fqn)
+                    known.aliases += (fqn,)
             elif name in special:
                 one = special[name]
                 known = by_identity[identity] = Parameter(fqn, one.local, one.key, one.state, one.shares_state, one.now)
@@ -87,9 +90,9 @@ def parameters(named: Sequence[tuple[str, nn.Module]], ranks: Ranks) -> list[Par
                 continue
             else:
                 local = local_of(tensor, ranks)
-                known = by_identity[identity] = Parameter(fqn, local, tensor, state_like(local, ranks))
+                known = by_identity[identity] = Parameter(fqn, local, tensor, state_like(local, ranks) if is_dtensor(tensor) else whole)
             if name not in special:
-                known.places.append((module._parameters, name))
+                known.places += ((module._parameters, name),)
     return list(by_identity.values())
 
 

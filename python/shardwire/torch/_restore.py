@@ -230,7 +230,11 @@ def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
 def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], listed: Published, policy: Absences) -> None:
     """Asks for states that are no tensors, for options of groups, and for all extra state."""
     published = set(listed.values)
-    aliased = {TensorKey(alias, key.state) for alias, fqn in listed.aliases.items() for key in published if key.fqn == fqn}
+    states: dict[str, list[str]] = {fqn: [] for fqn in listed.aliases.values()}
+    for key in published:
+        if key.fqn in states:
+            states[key.fqn].append(key.state)
+    aliased = {TensorKey(alias, state) for alias, fqn in listed.aliases.items() for state in states[fqn]}
     keys = [*wanted.values, *(TensorKey(one.parameter.fqn, GROUP) for one in wanted.optimized),
             *(key for key, _ in wanted.extra_states())]
     for key in keys:
