@@ -123,7 +123,7 @@ def reshard(model: nn.Module) -> None:
 PLAIN = (torch.Tensor, nn.Parameter)
 
 
-def _text_of(key: TensorKey) -> str:
+def text_of(key: TensorKey) -> str:
     return f"{key.fqn}:{key.state}" if key.state else key.fqn
 
 
@@ -137,13 +137,13 @@ def memory_of(key: TensorKey, tensor: torch.Tensor) -> torch.UntypedStorage:
             raise NotImplementedError
         memory = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse, nested, made of several others
-        raise Unsupported(f"{_text_of(key)} is a {type(tensor).__name__} of layout {tensor.layout}, which is no array of elements"
+        raise Unsupported(f"{text_of(key)} is a {type(tensor).__name__} of layout {tensor.layout}, which is no array of elements"
                           ) from None
     if tensor.is_conj() or tensor.is_neg():
-        raise Unsupported(f"{_text_of(key)} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
+        raise Unsupported(f"{text_of(key)} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
     if tensor.is_meta or memory.nbytes() == 0 and tensor.numel():
-        raise LayoutMismatch(f"{_text_of(key)} is on the meta device: it has no memory" if tensor.is_meta else
-                             f"the memory of {_text_of(key)} has been freed")
+        raise LayoutMismatch(f"{text_of(key)} is on the meta device: it has no memory" if tensor.is_meta else
+                             f"the memory of {text_of(key)} has been freed")
     return memory
 
 

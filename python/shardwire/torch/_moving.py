@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable
+from typing import Any, Callable, Mapping, Sequence
 
-from .. import Catalog, Inventory, Progress, Report, Restore, Session
+import torch
+
+from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Restore, Session, TensorKey
 from .._types import Replicas, Verify
 from ._absent import OneElement
 from ._awaiting import Deadline, reading
+from ._layouts import Local, Ranks
+from ._model import add_tensor, text_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,3 +49,25 @@ def move(session: Session, wanted: Catalog, inventory: Inventory, until: Deadlin
         report = moving.wait(progress)
     one_element.zero(report.skipped)
     return report
+
+
+def require_equal(session: Session, ranks: Ranks, tied: Sequence[tuple[TensorKey, TensorKey, Local]], request: Mapping[str, Any]) -> None:
+    """Raises LayoutMismatch if two of the sources' tensors, which are one here, differ. `request`: of Session.restore()."""
+    catalog = Catalog(ranks.own, ranks.count)
+    copies: dict[TensorKey, torch.Tensor] = {}
+    for first, second, local in tied:
+        for key in (first, second):
+            if key not in copies:
+                here = local.tensor
+                copies[key] = torch.empty_strided(here.shape, here.stride(), dtype=here.dtype, device=here.device)
+                add_tensor(catalog, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
+    if tied:
+        session.restore(catalog, **request).wait()
+    for first, second, _ in tied:
+        if not torch.equal(_bytes_of(copies[first]), _bytes_of(copies[second])):
+            raise LayoutMismatch(f"{text_of(first)} and {text_of(second)} are one tensor here, but two in the sources, which differ")
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    # A copy: one element may have a stride, with which view() makes no bytes of it.
+    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)

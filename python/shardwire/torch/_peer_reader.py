@@ -25,8 +25,9 @@ from .._types import Seconds, Verify
 from ._awaiting import Deadline, reading
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
-from ._model import add_tensor
 from ._layouts import Local, Ranks, local_of, ranks_of
+from ._model import add_tensor
+from ._moving import require_equal
 from ._state_dict import TENSOR, VALUE, path_of, step_of
 from ._values import from_value
 
@@ -176,21 +177,25 @@ class PeerReader(StorageReader):
                 others.append(item)
             else:
                 tensors.setdefault(item.storage_index.fqn, []).append((item, planner.resolve_tensor(item).detach()))
-        seen: set[tuple[Any, ...]] = set()
-        for key, local in [*self._strided(planner), *((key, self._local(key, parts)) for key, parts in tensors.items()
-                                                      if not self._by_layout(planner, key))]:
-            place = (local.tensor.data_ptr(), local.tensor.shape, local.tensor.stride())
-            if local.tensor.numel() and place in seen:
-                continue  # a second name of the same tensor
-            seen.add(place)
+        seen: dict[tuple[Any, ...], TensorKey] = {}
+        tied: list[tuple[TensorKey, TensorKey, Local]] = []
+        for name, local in [*self._strided(planner), *((name, self._local(name, parts)) for name, parts in tensors.items()
+                                                       if not self._by_layout(planner, name))]:
+            key = TensorKey(name, TENSOR)
             self._require_type(key, local.tensor)
+            first = seen.setdefault((local.tensor.data_ptr(), local.tensor.shape, local.tensor.stride()), key)
+            if local.tensor.numel() and first is not key:
+                if len(tensors.get(name, ())) == 1 == len(tensors.get(first.fqn, ())):
+                    tied.append((first, key, local))
+                continue  # a second name of the same tensor
             owner.append(local.tensor)
-            add_tensor(wanted, TensorKey(key, TENSOR), local, owner)
-        for key in dict.fromkeys(item.storage_index.fqn for item in others):
-            wanted.add_value(key, VALUE, agree="any")
+            add_tensor(wanted, key, local, owner)
+        for name in dict.fromkeys(item.storage_index.fqn for item in others):
+            wanted.add_value(name, VALUE, agree="any")
         with reading(self._session, self._name, inventory):
-            restore = self._session.restore(wanted, name=self._name, step=inventory.step, timeout=until.left(),
-                                            verify=self._verify, replicas="first", discovery_grace=0)
+            request: dict[str, Any] = {"name": self._name, "step": inventory.step, "replicas": "first", "discovery_grace": 0}
+            require_equal(self._session, self._ranks, tied, {**request, "timeout": until.left()})
+            restore = self._session.restore(wanted, timeout=until.left(), verify=self._verify, **request)
             self.report = restore.wait()
         for item in others:
             file = io.BytesIO()
@@ -221,7 +226,7 @@ class PeerReader(StorageReader):
             boxes.append(PlacedBox(Box(tuple(item.storage_offsets), tuple(item.lengths)), place, tensor.stride()))
         return Local(self._infos[TensorKey(key, TENSOR)].shape, Layout.boxes({self._ranks.own: boxes}), base, base)
 
-    def _require_type(self, key: str, tensor: torch.Tensor) -> None:
-        info = self._infos.get(TensorKey(key, TENSOR))
+    def _require_type(self, key: TensorKey, tensor: torch.Tensor) -> None:
+        info = self._infos.get(key)
         if info is not None and info.dtype != name_of(tensor.dtype):
-            raise LayoutMismatch(f"{key}: source has {info.dtype}, target wants {name_of(tensor.dtype)}")
+            raise LayoutMismatch(f"{key.fqn}: source has {info.dtype}, target wants {name_of(tensor.dtype)}")

@@ -8,13 +8,12 @@ import dataclasses
 from typing import Any, Callable, Iterator, Mapping, Sequence, cast
 
 import torch
-from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import empty as empty_dtensor
 from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
-from .. import Catalog, Inventory, LayoutMismatch, Progress, Restore, Session, TensorInfo, TensorKey
+from .. import Inventory, LayoutMismatch, Progress, Restore, Session, TensorInfo, TensorKey
 from .._types import Absent, Replicas, Seconds, Verify
 from . import _shared as shared
 from ._absent import absence_of
@@ -26,8 +25,8 @@ from ._extra import received_extra, request_extra
 from ._hooks import is_of_hooks, load_optimizer, loader
 from ._layouts import Local, Ranks
 from ._lists import Tensors, is_one, items_of, sent_tensors, tensors_in, tensors_of, with_tensors
-from ._model import PLAIN, Memories, add_tensor, buffers, reshard
-from ._moving import RestoreResult, move
+from ._model import PLAIN, Memories, buffers, reshard
+from ._moving import RestoreResult, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           tie_of)
 from ._quantized import new_part
@@ -423,20 +422,7 @@ def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Publi
             if holders and len(holders) < len(names):
                 raise LayoutMismatch(f"{' and '.join(names)} are one parameter here, but of its sources only {holders[0]} has {state}")
             tied.extend((TensorKey(holders[0], state), TensorKey(name, state), local) for name in holders[1:])
-    if not tied:
-        return
-    catalog = Catalog(wanted.ranks.own, wanted.ranks.count)
-    copies: dict[TensorKey, torch.Tensor] = {}
-    for first, second, local in tied:
-        for key in (first, second):
-            if key not in copies:
-                copies[key] = torch.empty_like(local.tensor, memory_format=torch.contiguous_format)
-                add_tensor(catalog, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
-    session.restore(catalog, **request).wait()
-    for first, second, _ in tied:
-        if not torch.equal(_bytes_of(copies[first]), _bytes_of(copies[second])):
-            raise LayoutMismatch(f"{first.fqn}:{first.state} and {second.fqn}:{second.state} are one tensor here, but two in the "
-                                 "sources, which differ")
+    require_equal(session, wanted.ranks, tied, request)
 
 
 def _parts_of_states(one: Optimized) -> dict[str, Local]:
@@ -447,10 +433,6 @@ def _parts_of_states(one: Optimized) -> dict[str, Local]:
             if local is not None:
                 parts[state] = local
     return parts
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 @torch.no_grad()

@@ -77,11 +77,15 @@ def test_destinations_with_strides(session, published):
     assert torch.equal(wide, expected) and torch.equal(tall, state()["model"]["w"].t())
 
 
-def test_two_names_of_one_tensor(session):
-    tensor = torch.zeros(3, 4)
-    with swt.publish_state_dict(session, {"a": torch.ones(3, 4), "b": torch.ones(3, 4)}, name="tied"):
+@pytest.mark.parametrize("whole, place", [(torch.zeros(3, 4), ()), (torch.zeros(6, 8), (slice(0, 6, 2), slice(1, 5)))])
+def test_two_names_of_one_tensor(session, whole, place):
+    tensor = whole[place]
+    with swt.publish_state_dict(session, {"a": torch.ones(3, 4), "b": torch.ones(3, 4), "c": torch.full((3, 4), 2.0)}, name="tied"):
+        with pytest.raises(dcp.CheckpointException, match="a and c are one tensor here, but two in the sources, which differ"):
+            load(session, {"a": tensor, "c": tensor}, name="tied")
+        assert not whole.any()
         load(session, {"a": tensor, "b": tensor}, name="tied")
-    assert torch.equal(tensor, torch.ones(3, 4))
+    assert torch.equal(tensor, torch.ones(3, 4)) and whole.sum() == 12
 
 
 def test_a_reader_serves_several_loads_and_steps(session, published):
