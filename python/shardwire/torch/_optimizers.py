@@ -191,6 +191,11 @@ def loaded(optimizer: torch.optim.Optimizer) -> None:
         hook(optimizer)
 
 
+def steps_on_device(group: Mapping[str, Any]) -> bool:
+    """Whether an optimizer counts the steps of a group where its parameters are."""
+    return bool(group.get("fused") or group.get("capturable"))
+
+
 def step_device(group: Mapping[str, Any], key: torch.Tensor) -> torch.device:
     """Where an optimizer keeps one-element states such as `step`."""
-    return key.device if group.get("fused") or group.get("capturable") else torch.device("cpu")
+    return key.device if steps_on_device(group) else torch.device("cpu")

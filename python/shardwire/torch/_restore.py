@@ -28,7 +28,7 @@ from ._lists import Tensors, is_one, items_of, sent_tensors, tensors_in, tensors
 from ._model import PLAIN, Memories, buffers, reshard
 from ._moving import RestoreResult, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
-                          tie_of)
+                          steps_on_device, tie_of)
 from ._quantized import new_part
 from ._values import from_value, is_same, put
 
@@ -259,6 +259,7 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
 class _Values:
     """What a restore received besides tensors of more than one element, checked."""
 
+    optimized: list[Optimized]
     states: list[tuple[dict[str, Any], str, Any]]
     groups: list[tuple[dict[str, Any], dict[str, Any]]]
     shared: list[tuple[torch.Tensor, torch.Tensor]]
@@ -292,6 +293,7 @@ class _Values:
         for state, name, value in self.states:
             local = state.get(name)
             state[name] = placed(with_tensors(name, value, tensors_in(name, local)), local)
+        moved = {id(group) for group, received in self.groups if steps_on_device(group) != steps_on_device(received)}
         for group, received_options in self.groups:
             for option in [option for option, _ in options(group) if option not in received_options]:
                 del group[option]
@@ -300,6 +302,13 @@ class _Values:
                     group[option] = placed(received_options[option], group.get(option))
         for tensor, received in self.shared:
             tensor.copy_(received)
+        steps: dict[int, tuple[Any, torch.Tensor]] = {}  # several parameters may have one
+        for one in self.optimized if moved else ():
+            step = one.state.get("step")
+            if id(one.group) in moved and type(step) is torch.Tensor and step.dim() == 0:
+                if id(step) not in steps:
+                    steps[id(step)] = step, step.to(step_device(one.group, one.parameter.key))
+                one.state["step"] = steps[id(step)][1]
         for number, (optimizer, received_entries) in enumerate(self.entries):
             kept: dict[Any, Any] = optimizer.state
             for key in [key for key in kept if not isinstance(key, torch.Tensor) and key not in received_entries]:
@@ -402,7 +411,7 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
         require_loadable(optimizer, tried, groups, kept[number][1])
     extra_states = {key.fqn: (module, objects.of(key)) for key, module in wanted.extra_states() if key in values}
     others = {key.state: objects.of(key) for key in values if key.fqn == "" and is_of_hooks(key.state)}
-    return _Values(states, groups, [(state, received) for _, state, received in first.values()], kept,
+    return _Values(wanted.optimized, states, groups, [(state, received) for _, state, received in first.values()], kept,
                    set(objects.tied), wanted.storages, others, loader(wanted.modules, others, extra_states), received_extra(values, objects.of))
 
 

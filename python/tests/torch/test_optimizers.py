@@ -349,6 +349,20 @@ def test_options_that_are_one_tensor_here_and_several_in_the_sources_become_seve
     assert rate.item() == 0.125 and group["initial_lr"].item() == 0.5 and torch.equal(group["center"], torch.ones(7, 5))
 
 
+@pytest.mark.parametrize("theirs, mine", [(True, False), (True, True)])
+def test_the_step_lies_where_the_options_of_the_sources_want_it(session, monkeypatch, theirs: bool, mine: bool):
+    """The meta device stands for that of the parameters, once the values are there."""
+    one, two = network(1), network(2)
+    before, after = (torch.optim.Adam(model.parameters()) for model in (one, two))
+    train(one, [before], 1, 1)
+    before.param_groups[0]["capturable"], after.param_groups[0]["capturable"] = theirs, mine
+    monkeypatch.setattr("shardwire.torch._restore.step_device", lambda group, key: torch.device(
+        "meta" if group["capturable"] and not mine else "cpu"))
+    with swt.publish(session, one, before, step=1, name="device"):
+        swt.restore_into(session, two, after, name="device", timeout=20)
+    assert {state["step"].is_meta for state in after.state.values()} == {theirs and not mine}
+
+
 def options_of_zero(rank: int, world: int) -> Any:
     """After a scheduler has changed those of the source since its last step. On the target: shown, and used by the next step."""
     one, two = network(1), network(2)
