@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any, Callable, Iterable, Iterator
 
@@ -68,4 +69,9 @@ def put_at(thing: Any, places: Path, tensor: torch.Tensor) -> Any:
     if not places:
         return tensor
     changed = {key: put_at(item, places[1:], tensor) if place == places[0] else item for place, key, item in _items(thing)}
-    return changed if isinstance(thing, dict) else type(thing)(changed.values())
+    if not isinstance(thing, dict):
+        return type(thing)(changed.values())
+    made = copy.copy(thing)  # of its class
+    for key, item in changed.items():
+        made[key] = item
+    return made

@@ -24,7 +24,11 @@ _SCALAR = "\0scalar"  # a scalar of numpy: an array without dims
 _FILE = "\0file"  # io.BytesIO: its bytes, and the position in them
 _TENSOR = "\0tensor"  # a tensor in a list that travels by a name of its own
 _QUANTIZED = "\0quantized"  # a state whose tensors travel by names of their own: its class, and what else it consists of
-_RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR, _FILE, _TENSOR, _QUANTIZED)
+_DICT = "\0dict"  # a dict of another class: that, what it calls for missing keys, its items, and its attributes
+_RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR, _FILE, _TENSOR, _QUANTIZED, _DICT)
+
+_DICTS: dict[str, Any] = {kind.__name__: kind for kind in (collections.OrderedDict, collections.defaultdict, collections.Counter)}
+_FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (bool, int, float, str, bytes, list, tuple, dict)}
 
 
 class _Elsewhere:
@@ -65,13 +69,23 @@ def tensor_of(value: TensorValue) -> torch.Tensor:
 def _array_value(thing: Any) -> dict[str, Any] | None:
     """The value of an array or scalar of numpy, such as the state of its random generator has."""
     numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(thing, (numpy.ndarray, numpy.generic)):
+    # Other classes of arrays have more than elements, such as masks.
+    if numpy is None or type(thing) is not numpy.ndarray and not isinstance(thing, numpy.generic):
         return None
     try:
         tensor = torch.from_numpy(numpy.array(thing, order="C"))  # a copy: torch refuses arrays that are read-only
     except TypeError:  # text, records
         return None
     return {_SCALAR if isinstance(thing, numpy.generic) else _ARRAY: tensor_value(tensor)}
+
+
+def _dict_value(thing: Any) -> tuple[Any, ...]:
+    factory = getattr(thing, "default_factory", None)
+    if factory is not None and factory not in _FACTORIES.values():
+        raise Unsupported(f"a defaultdict that calls {factory!r} cannot be sent, because receivers run no code of senders: it may call "
+                          f"one of {', '.join(_FACTORIES)}")
+    items = [(to_value(key), to_value(item)) for key, item in thing.items()]  # in their order, which values of dicts do not keep
+    return type(thing).__name__, factory.__name__ if factory else None, items, to_value(getattr(thing, "__dict__", {}))
 
 
 def to_value(thing: Any) -> Any:
@@ -83,7 +97,9 @@ def to_value(thing: Any) -> Any:
         return tensor_value(thing)
     if kind is list or kind is tuple:
         return kind(to_value(item) for item in thing)
-    if kind in (dict, collections.OrderedDict, collections.defaultdict, collections.Counter):
+    if kind in _DICTS.values():
+        return {_DICT: _dict_value(thing)}
+    if kind is dict:
         if all(type(key) is str and key not in _RESERVED for key in thing):
             return {key: to_value(item) for key, item in thing.items()}
         return {_ITEMS: [(to_value(key), to_value(item)) for key, item in thing.items()]}
@@ -139,6 +155,13 @@ def from_value(value: Any) -> Any:
             opened = io.BytesIO(data)
             opened.seek(position)
             return opened
+        if _DICT in value:
+            kind, factory, items, attributes = value[_DICT]
+            made = collections.defaultdict(_FACTORIES.get(factory)) if kind == "defaultdict" else _DICTS[kind]()
+            made.update({from_value(key): from_value(item) for key, item in items})
+            if attributes:
+                made.__dict__.update(from_value(attributes))
+            return made
         if _ITEMS in value:
             return {from_value(key): from_value(item) for key, item in value[_ITEMS]}
         if _SAVED in value:

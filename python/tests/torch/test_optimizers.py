@@ -363,6 +363,24 @@ def test_the_step_lies_where_the_options_of_the_sources_want_it(session, monkeyp
     assert {state["step"].is_meta for state in after.state.values()} == {theirs and not mine}
 
 
+@pytest.mark.parametrize("thing", [
+    collections.OrderedDict([("b", 1), (2, torch.ones(2))]), collections.Counter(a=2), collections.defaultdict(list, {"a": [1]}),
+    collections.defaultdict(None, {"a": 1}), nn.Linear(1, 1).state_dict(), {"in": [collections.OrderedDict(a=1)]}],
+    ids=["ordered", "counter", "default", "no default", "attributes", "inside"])
+def test_a_dict_keeps_its_class(session, thing: Any):
+    with swt.publish(session, network(1), step=1, name="dict", extra={"thing": thing}):
+        received = swt.restore_into(session, network(2), name="dict", timeout=20).extra["thing"]
+    assert repr(received) == repr(thing) and getattr(received, "__dict__", None) == getattr(thing, "__dict__", None)
+    assert getattr(received, "default_factory", None) is getattr(thing, "default_factory", None)
+
+
+@pytest.mark.parametrize("thing, match", [(collections.defaultdict(lambda: 1), "a defaultdict that calls"),
+                                          (numpy.ma.array([1.0, 2.0], mask=[True, False]), "MaskedArray cannot be sent")])
+def test_what_would_lose_a_part_is_refused(session, thing: Any, match: str):
+    with pytest.raises(sw.Unsupported, match=f"extra 'thing': .*{match}"):
+        swt.publish(session, network(1), step=1, name="refused", extra={"thing": thing})
+
+
 def options_of_zero(rank: int, world: int) -> Any:
     """After a scheduler has changed those of the source since its last step. On the target: shown, and used by the next step."""
     one, two = network(1), network(2)
