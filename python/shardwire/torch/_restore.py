@@ -18,14 +18,14 @@ from .._types import Absent, Replicas, Seconds, Verify
 from . import _shared as shared
 from ._absent import absence_of
 from ._awaiting import Deadline, reading
-from ._catalog import GROUP, PARAM, Absences, Catalogs, ModelCatalog, Parts, parts_of, without_collections
+from ._catalog import BUFFER, EXTRA, GROUP, PARAM, Absences, Catalogs, ModelCatalog, Parts, parts_of, without_collections
 from ._dtensor import is_dtensor, local_tensor
 from ._dtypes import dtype_of, name_of
 from ._extra import received_extra, request_extra
-from ._hooks import is_of_hooks, load_optimizer, loader
+from ._hooks import is_of_hooks, load_optimizer, loader, loads
 from ._layouts import Local, Ranks
 from ._lists import Tensors, is_one, items_of, sent_tensors, tensors_in, tensors_of, with_tensors
-from ._model import PLAIN, Memories, buffers, reshard
+from ._model import PLAIN, Memories, buffers, extra_states, reshard, text_of
 from ._moving import RestoreResult, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           steps_on_device, tie_of)
@@ -211,6 +211,25 @@ def _require_alike(declared: Mapping[TensorKey, tuple[str, tuple[int, ...]]], pu
             wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {shape}")
     if wrong:
         raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
+
+
+def _require_no_more(parts: Parts, published: Published, policy: Absences) -> None:
+    """Raises LayoutMismatch if the sources have more of the modules that are here, as load_state_dict() does.
+
+    Other modules may be those of other ranks. Hooks of either side may leave out what is too much.
+    """
+    if loads(parts.modules) or any(is_of_hooks(key.state) for key in published.values if key.fqn == ""):
+        return
+    theirs = [TensorKey(prefix + name, state) for prefix, module in parts.modules
+              for name, tensor in (*module._parameters.items(), *module._buffers.items())
+              if tensor is None or name in module._non_persistent_buffers_set
+              for state in (PARAM, BUFFER) if state in published.states.get(prefix + name, ())]
+    known = {fqn for fqn, _ in extra_states(parts.modules)}
+    here = {f"{prefix}_extra_state" for prefix, _ in parts.modules} - known
+    theirs += [key for key in published.values if key.state == EXTRA and key.fqn in here]
+    wrong = [text_of(key) for key in theirs if policy(key, False, False) == "error"]
+    if wrong:
+        raise LayoutMismatch(f"the sources have more of modules that are here: {', '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
 
 
 def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
@@ -460,9 +479,10 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
         asked = _Asked(name, published, absent or {})
         kept = catalogs.kept(ranks, True, asked)
         parts: ModelCatalog | Parts = kept or parts_of(model, listed, ranks)
-        if kept is None:  # states are made for parameters that are alike
+        if isinstance(parts, Parts):  # states are made for parameters that are alike
             _require_alike({TensorKey(one.fqn, PARAM): (name_of(one.local.tensor.dtype), one.local.shape) for one in parts.parameters},
                            published)
+            _require_no_more(parts, published, policy)
         with _states_of_sources(parts, published, policy):
             wanted = parts if isinstance(parts, ModelCatalog) else catalogs.of(ranks, True, asked, policy, parts)
             if not wanted.requested:

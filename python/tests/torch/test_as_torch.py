@@ -51,6 +51,28 @@ class Remembering(nn.Linear):
         self.seen = state["seen"].tolist()
 
 
+def with_buffer(buffer: torch.Tensor | None, persistent: bool = True) -> nn.Module:
+    model = nn.Linear(3, 3)
+    model.register_buffer("scale", buffer, persistent=persistent)
+    return model
+
+
+@pytest.mark.parametrize("source, target, name", [
+    (nn.Linear(3, 3), nn.Linear(3, 3, bias=False), "bias"), (with_buffer(torch.ones(2)), with_buffer(None), "scale"),
+    (with_buffer(torch.ones(2)), with_buffer(torch.zeros(2), False), "scale"), (Remembering([1.0]), nn.Linear(3, 3), "_extra_state"),
+], ids=["parameter", "buffer", "not persistent", "extra state"])
+def test_what_a_module_lacks_here_is_refused(session: sw.Session, source: nn.Module, target: nn.Module, name: str) -> None:
+    with pytest.raises(RuntimeError, match=f'Unexpected key.*"{name}"'):
+        copy.deepcopy(target).load_state_dict(source.state_dict())
+    before = copy.deepcopy(target.state_dict())
+    with pytest.raises(sw.LayoutMismatch, match=f"more of modules that are here: .*{name}"):
+        moved(session, (source,), (target,))
+    assert all(map(torch.equal, before.values(), target.state_dict().values()))
+    with swt.publish(session, source, step=1):
+        swt.restore_into(session, target, timeout=20, absent={name: "skip"})
+    assert torch.equal(target.weight, source.weight)
+
+
 def test_extra_state_of_modules_arrives(session: sw.Session) -> None:
     source, target = nn.Sequential(Remembering([1.0, 4.0])), nn.Sequential(Remembering([]))
     moved(session, (source,), (target,))
