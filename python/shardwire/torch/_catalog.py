@@ -135,7 +135,9 @@ class ModelCatalog:
         for alias in aliases:
             self.catalog.alias(alias, fqn)
 
-    def _add(self, fqn: str, state: str, local: Local, shares: bool = False) -> None:
+    def _add(self, fqn: str, state: str, local: Local, one: Optimized | None = None) -> None:
+        """`one`: of which it is a state."""
+        shares = one is not None and one.parameter.shares_state
         tensor, key = local.tensor, TensorKey(fqn, state)
         self._sources.append(local.source)
         absent: Absent = "error"
@@ -152,7 +154,7 @@ class ModelCatalog:
                 absent = self._absent(key, shares, local.shape == ())
                 if absent == "zero":
                     absent = self.one_element.ask(key, local, absent)
-        elif not shares and state != PARAM and state != BUFFER:
+        elif one is not None and not shares:
             first = self._memories.first(tensor, key)
             if first is not key:
                 self.ties.append((key, first))
@@ -172,14 +174,14 @@ class ModelCatalog:
         elif value.dim() == 0 and self.wanting and one.parameter.shares_state:
             scalar = torch.empty_like(value)
             self.shared.append((value, TensorKey(fqn, name)))
-            self._add(fqn, name, Local((), REPLICATED, scalar, scalar), True)
+            self._add(fqn, name, Local((), REPLICATED, scalar, scalar), one)
         else:
             try:
                 local = one.local(value)
             except Error as error:
                 raise type(error)(f"{fqn}:{name}: {error}", error.gaps, error.ranks, error.report) from None
             if local is not None:
-                self._add(fqn, name, local, one.parameter.shares_state)
+                self._add(fqn, name, local, one)
 
     def storages(self) -> set[int]:
         """Addresses of the memory that the catalog names."""

@@ -228,7 +228,8 @@ def test_weights_tied_by_their_data_are_restored_once(session: sw.Session) -> No
         moved(session, (Head(3, False),), (target,))
 
 
-def test_states_may_be_one_tensor(session: sw.Session) -> None:
+@pytest.mark.parametrize("name", ["table", "buffer"])
+def test_states_may_be_one_tensor(session: sw.Session, name: str) -> None:
     def made(seed: int, table: float) -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(seed)
         model = nn.Linear(3, 3)
@@ -236,13 +237,13 @@ def test_states_may_be_one_tensor(session: sw.Session) -> None:
         train(model, optimizer, 1, 3)
         common, step = torch.full((4,), table), torch.tensor(table)
         for parameter in model.parameters():
-            optimizer.state[parameter].update(table=common, step=step)
+            optimizer.state[parameter].update({name: common, "step": step})
         return model, optimizer
 
     target = made(2, 0.5)
     moved(session, made(1, 3.0), target)
     states = list(target[1].state.values())
-    assert states[0]["table"] is states[1]["table"] and states[0]["table"].tolist() == [3.0] * 4 and states[1]["step"].item() == 3.0
+    assert states[0][name] is states[1][name] and states[0][name].tolist() == [3.0] * 4 and states[1]["step"].item() == 3.0
 
 
 class Branches(nn.Module):
