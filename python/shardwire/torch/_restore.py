@@ -18,7 +18,7 @@ from .._types import Absent, Replicas, Seconds, Verify
 from . import _shared as shared
 from ._absent import absence_of
 from ._awaiting import Deadline, reading
-from ._catalog import BUFFER, EXTRA, GROUP, PARAM, Absences, Catalogs, ModelCatalog, Parts, parts_of, without_collections
+from ._catalog import BUFFER, EXTRA, GROUP, PARAM, Absences, Catalogs, ModelCatalog, Parts, by_object, parts_of, without_collections
 from ._dtensor import is_dtensor, local_tensor
 from ._dtypes import dtype_of, name_of
 from ._extra import received_extra, request_extra
@@ -80,11 +80,11 @@ class _Asked:
 
 def _new_state(one: Optimized, state: str, info: TensorInfo) -> torch.Tensor:
     key, dtype = one.parameter.key, dtype_of(info.dtype)
-    part = new_part(state, dtype, info.shape, key)
+    part = new_part(state, dtype, info.shape, key) if "[" in state else None
     if part is not None:
         return part
     if info.shape == one.parameter.local.shape and info.shape != ():
-        return torch.empty_like(key.detach(), dtype=dtype)
+        return torch.empty_like(key, dtype=dtype)
     if info.shape == ():
         return torch.zeros((), dtype=dtype, device=step_device(one.group, key))
     if isinstance(key, DTensor):
@@ -165,6 +165,8 @@ def _drop_other_states(found: Sequence[Optimized], published: Published, policy:
     optimized = {fqn for fqn, state in published.values if state == GROUP}
     stateful = {key.fqn for key in published.values if key.state != GROUP} | published.stateful
     for one in found:
+        if not one.state:
+            continue
         names = {name for alias in (one.parameter.fqn, *one.parameter.aliases) for name in (alias, published.aliases.get(alias, alias))}
         # States of a flat parameter are those of all its members.
         if one.parameter.shares_state or not names & optimized or names & stateful:
@@ -184,7 +186,7 @@ def _create_missing_states(parts: Parts, published: Published) -> None:
     for one in parts.optimized:
         names = [one.parameter.fqn, *one.parameter.aliases]
         wanted = next((published.optimized(name) for name in names if name in published.states), {})
-        others = dict.fromkeys(state for name in names for state in values.get(name, []))
+        others = dict.fromkeys(state for name in names for state in values.get(name, [])) if values else {}
         # FSDP1 keeps no state for an original parameter without an element in this shard.
         if not wanted and not others or one.parameter.key.numel() == 0 and 0 not in one.parameter.local.shape:
             continue
@@ -255,9 +257,9 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
     aliased = {TensorKey(alias, state) for alias, fqn in listed.aliases.items() for state in states[fqn]}
     keys = [*wanted.values, *(TensorKey(one.parameter.fqn, GROUP) for one in wanted.optimized),
             *(key for key, _ in wanted.extra_states())]
-    for key in keys:
-        if key in published or key in aliased or policy(key, False, False) == "error":
-            wanted.catalog.add_value(key.fqn, key.state)
+    asked = [key for key in keys if key in published or key in aliased or policy(key, False, False) == "error"]
+    for fqns, name, _ in by_object((key, None) for key in asked):
+        wanted.catalog.add_values(fqns, name, None)
     for key in published:
         entry = entry_of(key.state) if key.fqn == "" else None
         if entry is None or not optimizers:
@@ -431,7 +433,8 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
     extra_states = {key.fqn: (module, objects.of(key)) for key, module in wanted.extra_states() if key in values}
     others = {key.state: objects.of(key) for key in values if key.fqn == "" and is_of_hooks(key.state)}
     return _Values(wanted.optimized, states, groups, [(state, received) for _, state, received in first.values()], kept,
-                   set(objects.tied), wanted.storages, others, loader(wanted.modules, others, extra_states), received_extra(values, objects.of))
+                   set(objects.tied), wanted.storages, others, loader(wanted.modules, others, extra_states),
+                   received_extra(values, objects.of))
 
 
 def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Published, policy: Absences,
