@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ _state_of = operator.attrgetter("state")
 _groups_of = operator.attrgetter("param_groups")
 _params_of = operator.itemgetter("params")
 _local_of = operator.attrgetter("_local_tensor")
+_strides_of: Any = torch.Tensor.stride  # several signatures
 
 
 def _all(containers: Iterable[Any]) -> list[Any]:
@@ -31,8 +32,9 @@ class Places:
     """The objects and addresses at which a catalog found its tensors.
 
     The catalog is right while these are what they were, under these names and in this order: the modules below the model; the
-    parameters and buffers that they, or wrappers, have; groups and states of the optimizers; the address of each tensor. Nothing
-    else leads from a model to memory. Equal addresses mean equal memory, because the catalog keeps the memory that it names alive.
+    parameters and buffers that they, or wrappers, have; groups and states of the optimizers; address, size and strides of each
+    tensor. Nothing else leads from a model to memory. Equal addresses mean equal memory, because the catalog keeps the memory that
+    it names alive.
     """
 
     def __init__(self, modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer], parameters: Sequence[Parameter],
@@ -65,6 +67,8 @@ class Places:
                        and is_list(value)]
         self._counts, self._objects = self._present(optimizers, [parameter.key for parameter in parameters if parameter.now is not None])
         self._pointers = self._present_pointers()
+        known: dict[Any, Any] = {}  # most tensors have those of others
+        self._strides = [known.setdefault(strides, strides) for strides in map(_strides_of, self._tensors())]
 
     def _dicts(self, optimizers: Sequence[torch.optim.Optimizer]) -> list[Any]:
         """The children of all modules, the states of all optimizers, and the state of each parameter."""
@@ -80,14 +84,16 @@ class Places:
         return counts, [*optimizers, *map(dict.get, self._registered_in, self._names), *wrapped, *groups, *_all(optimized), *_all(dicts),
                         *_all(map(dict.values, dicts)), *(tensor for _, tensor in inside)]
 
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        return itertools.chain(self._plain, map(_local_of, self._dtensors))
+
     def _present_pointers(self) -> list[int]:
-        pointers = list(map(torch.Tensor.data_ptr, self._plain))
-        pointers.extend(map(torch.Tensor.data_ptr, map(_local_of, self._dtensors)))
-        pointers.extend(shard_of(flat).data_ptr() for flat in self._flats)
-        return pointers
+        return [*map(torch.Tensor.data_ptr, self._tensors()), *map(torch.Tensor.numel, self._tensors()),
+                *(shard_of(flat).data_ptr() for flat in self._flats)]
 
     def hold(self, optimizers: Sequence[torch.optim.Optimizer]) -> bool:
         """Whether all tensors are still where they were. `optimizers`: those of the model at present."""
         counts, objects = self._present(optimizers, [now() for now in self._now])
         return (counts == self._counts and len(objects) == len(self._objects) and all(map(operator.is_, objects, self._objects))
-                and self._present_pointers() == self._pointers)
+                and self._present_pointers() == self._pointers
+                and all(map(operator.eq, map(_strides_of, self._tensors()), self._strides)))

@@ -63,6 +63,14 @@ def new_memory(model: Net, optimizer: torch.optim.Optimizer) -> None:
     model.body[0].weight.data = torch.full((4, 3), 9.0)
 
 
+def other_strides(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.body[0].weight.data = model.body[0].weight.data.t()
+
+
+def fewer_rows(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.body[0].weight.data = model.body[0].weight.data[:2]
+
+
 def new_memory_of_a_state(model: Net, optimizer: torch.optim.Optimizer) -> None:
     state = optimizer.state[model.body[0].weight]
     state["exp_avg"].data = torch.full_like(state["exp_avg"], 3.0)
@@ -125,8 +133,8 @@ def dropped_state(model: Net, optimizer: torch.optim.Optimizer) -> None:
     optimizer.state.clear()
 
 
-CHANGES = [load_optimizer, load_parameters, new_memory, new_memory_of_a_state, new_state, new_module, other_module, new_parameter,
-           new_parameter_in_a_group, new_buffer, other_buffer, persistent_buffer, parameter_in_place_of_none, renamed_module,
+CHANGES = [load_optimizer, load_parameters, new_memory, other_strides, fewer_rows, new_memory_of_a_state, new_state, new_module,
+           other_module, new_parameter, new_parameter_in_a_group, new_buffer, other_buffer, persistent_buffer, parameter_in_place_of_none, renamed_module,
            renamed_state, other_groups, dropped_state]
 
 
