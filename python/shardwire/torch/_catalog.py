@@ -82,6 +82,7 @@ class ModelCatalog:
         # Of a wanting catalog: type and shape of its buffers and states.
         self.declared: dict[TensorKey, tuple[str, tuple[int, ...]]] = {}
         self.parameters, self.optimized = parts.parameters, parts.optimized
+        self.group_keys = [TensorKey(one.parameter.fqn, GROUP) for one in self.optimized]
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
         self._with_tensors: set[TensorKey] = set()  # those of them whose tensors are in the catalog
         # A state, and the key under which a parameter that shares it receives its own.

@@ -23,11 +23,11 @@ def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], sta
             others: Mapping[str, Any], extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:
     values = {key: to_value(value) for key, value in held.present_values().items()}
     groups: dict[int, Any] = {}
-    for one in held.optimized:
+    for key, one in zip(held.group_keys, held.optimized):
         group = groups.get(id(one.group))
         if group is None:
             group = groups[id(one.group)] = {name: to_value(value) for name, value in options(one.group)}
-        values[TensorKey(one.parameter.fqn, GROUP)] = group
+        values[key] = group
     for name, empty in empty_groups(optimizers):
         values[TensorKey("", name)] = {option: to_value(value) for option, value in options(empty)}
     for state, other in held.ties:
@@ -51,11 +51,14 @@ def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], sta
 def _ties_in_optimizers(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[str]:
     for number, optimizer in enumerate(optimizers):
         mine = [one for one in held.optimized if one.optimizer is optimizer]
-        groups = {id(one.group): (TensorKey(one.parameter.fqn, GROUP), one.group) for one in reversed(mine)}
+        groups: dict[int, tuple[TensorKey, dict[str, Any]]] = {}
+        for one in mine:
+            if id(one.group) not in groups:
+                groups[id(one.group)] = TensorKey(one.parameter.fqn, GROUP), one.group
         empty = [(TensorKey("", name), group) for name, group in empty_groups(optimizers)
                  if any(group is one for one in optimizer.param_groups)]
         yield from ties((key, dict(options(group))) for key, group in (*groups.values(), *empty))
-        names = {one.parameter.fqn for one in mine if not one.parameter.shares_state}
+        names: set[str] = {one.parameter.fqn for one in mine if not one.parameter.shares_state} if held.values else set()
         yield from ties((*((key, value) for key, value in held.present_values().items() if key.fqn in names),
                          *((TensorKey("", entry_name(number, key)), entry) for _, key, entry in entries([optimizer]))),
                         lambda: _state_tensors(mine))
@@ -78,7 +81,7 @@ def catalog_of(catalogs: Catalogs, ranks: Ranks, extra: Mapping[str, Any] | None
     names = (*sorted(extra or {}), *others, *(entry_name(number, key) for number, key, _ in entries(listed)))
     held = catalogs.of(ranks, wanting=False, key=("publish", names))
     values = _values(held, listed, state_dict, others, extra)
-    tied = tuple(key.state for key in values if tie_of(key.state) is not None)
+    tied = tuple(key.state for key in values if key.fqn == "" and tie_of(key.state) is not None)
     if tied:
         held = catalogs.of(ranks, wanting=False, key=("publish", (*names, *tied)))
     held.set_values(values)

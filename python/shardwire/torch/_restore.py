@@ -255,8 +255,7 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
         if key.fqn in states:
             states[key.fqn].append(key.state)
     aliased = {TensorKey(alias, state) for alias, fqn in listed.aliases.items() for state in states[fqn]}
-    keys = [*wanted.values, *(TensorKey(one.parameter.fqn, GROUP) for one in wanted.optimized),
-            *(key for key, _ in wanted.extra_states())]
+    keys = [*wanted.values, *wanted.group_keys, *(key for key, _ in wanted.extra_states())]
     asked = [key for key in keys if key in published or key in aliased or policy(key, False, False) == "error"]
     for fqns, name, _ in by_object((key, None) for key in asked):
         wanted.catalog.add_values(fqns, name, None)
@@ -402,8 +401,8 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
             raise _members_differ(key, member, values[key], values[member])
     chosen: dict[int, tuple[str, Any]] = {}
     groups: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for one in wanted.optimized:
-        group = values.get(TensorKey(one.parameter.fqn, GROUP))
+    for key, one in zip(wanted.group_keys, wanted.optimized):
+        group = values.get(key)
         if group is None:
             continue
         fqn, known = chosen.setdefault(id(one.group), (one.parameter.fqn, group))
