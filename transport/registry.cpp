@@ -31,14 +31,13 @@ namespace ucx {
 
 // A transport that is not in this build keeps its line, so that users who request it get the reason.
 static const support::Module& module() {
-  static const support::Module loaded =
-      SHARDWIRE_HAVE_UCX ? support::load_module("ucx") : support::Module{.why_not = SHARDWIRE_UCX_DETAIL};
+  static const support::Module loaded = support::load_module("ucx");
   return loaded;
 }
 // The kernel is queried first: without suitable hardware the library is not loaded. UCX_TLS may be meant for another
 // library, such as MPI, so it counts only if the user asked for UCX.
 static Viability probe(Asked asked) {
-  if (!SHARDWIRE_HAVE_UCX) return {false, module().why_not, FallbackReason::not_built};
+  if (!support::why_left_out("ucx").empty()) return {false, module().why_not, FallbackReason::not_built};
   const Viability hardware = probe_rdma();
   const bool told = support::variable("UCX_TLS").has_value();
   if (!hardware.viable && asked == Asked::automatically) return hardware;
@@ -64,15 +63,13 @@ static std::unique_ptr<Fabric> open() {
 namespace libfabric {
 
 static const support::Module& module() {
-  static const support::Module loaded = SHARDWIRE_HAVE_LIBFABRIC
-                                            ? support::load_module("libfabric")
-                                            : support::Module{.why_not = SHARDWIRE_LIBFABRIC_DETAIL};
+  static const support::Module loaded = support::load_module("libfabric");
   return loaded;
 }
 // Automatically it serves only NICs over which UCX has no hardware reads. FI_PROVIDER may be meant for another library,
 // such as MPI.
 static Viability probe(Asked asked) {
-  if (!SHARDWIRE_HAVE_LIBFABRIC) return {false, module().why_not, FallbackReason::not_built};
+  if (!support::why_left_out("libfabric").empty()) return {false, module().why_not, FallbackReason::not_built};
   const Viability hardware = probe_libfabric_devices();
   if (!hardware.viable && asked == Asked::automatically) return hardware;
   const auto chosen = support::variable("FI_PROVIDER");

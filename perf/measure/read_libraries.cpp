@@ -7,7 +7,6 @@
 
 #include "shardwire/error.hpp"
 #include "support/module.hpp"
-#include "transport/config.hpp"
 
 namespace shardwire::perf {
 namespace {
@@ -15,13 +14,11 @@ namespace {
 // Another library needs a line here, its name in Against, and a file like get_module.cpp.
 struct Library {
   Against against;
-  bool built;
   std::string_view module;
-  std::string_view missing;
 };
 constexpr std::array libraries{
-    Library{Against::ucp_get, SHARDWIRE_HAVE_UCX == 1, "perf-ucx-get", "this build has no UCX"},
-    Library{Against::fi_read, SHARDWIRE_HAVE_LIBFABRIC == 1, "perf-libfabric", "this build has no libfabric"},
+    Library{Against::ucp_get, "perf-ucx-get"},
+    Library{Against::fi_read, "perf-libfabric"},
 };
 
 const Library* find(Against against) {
@@ -33,10 +30,8 @@ const Library* find(Against against) {
 const support::Module& module(Against against) {
   static std::array<support::Module, libraries.size()> loaded = [] {
     std::array<support::Module, libraries.size()> all;
-    std::transform(libraries.begin(), libraries.end(), all.begin(), [](const Library& library) {
-      return library.built ? support::load_module(library.module)
-                           : support::Module{.why_not = std::string(library.missing)};
-    });
+    std::transform(libraries.begin(), libraries.end(), all.begin(),
+                   [](const Library& library) { return support::load_module(library.module); });
     return all;
   }();
   return loaded[static_cast<std::size_t>(find(against) - libraries.data())];

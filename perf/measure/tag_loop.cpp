@@ -3,14 +3,12 @@
 
 #include "shardwire/error.hpp"
 #include "support/module.hpp"
-#include "transport/config.hpp"
 
 namespace shardwire::perf {
 namespace {
 
 const support::Module& module() {
-  static const support::Module loaded =
-      SHARDWIRE_HAVE_UCX ? support::load_module("perf-ucx") : support::Module{.why_not = "this build has no UCX"};
+  static const support::Module loaded = support::load_module("perf-ucx");
   return loaded;
 }
 

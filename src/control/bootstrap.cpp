@@ -9,7 +9,6 @@
 
 #include "control/key_file.hpp"
 #include "control/pmix.hpp"
-#include "control/pmix_config.hpp"
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/error.hpp"
 #include "support/environment.hpp"
@@ -110,10 +109,6 @@ void add_own_settings(Bootstrap& bootstrap) {
 std::optional<PmixJob> pmix_job(std::string& why_not) {
   if (!variable("PMIX_NAMESPACE") || !variable("PMIX_RANK")) {
     why_not = "the launcher offers none (srun does with --mpi=pmix)";
-    return std::nullopt;
-  }
-  if (SHARDWIRE_HAVE_PMIX == 0) {
-    why_not = SHARDWIRE_PMIX_DETAIL;
     return std::nullopt;
   }
   const support::Module module = support::load_module("pmix");

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "memory/config.hpp"
 #include "memory/device_module.hpp"
 #include "memory/strided_copy.hpp"
 #include "support/module.hpp"
@@ -25,7 +24,6 @@ StridedCopy make_trial(ByteCount runs, ByteCount run_bytes) {
 }
 
 FoundRuntime load_cuda() {
-  if (!SHARDWIRE_HAVE_CUDA) return {nullptr, SHARDWIRE_CUDA_DETAIL};
   const support::Module module = support::load_module("cuda");
   if (module.table == nullptr) return {nullptr, module.why_not};
   return static_cast<const DeviceModule*>(module.table)->find(&make_trial);

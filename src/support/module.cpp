@@ -44,6 +44,7 @@ Module load_module(std::string_view name, const std::vector<std::string>& folder
 }
 
 Module load_module(std::string_view name) {
+  if (const std::string_view why = why_left_out(name); !why.empty()) return {.why_not = std::string(why)};
   return load_module(name, module_folders());
 }
 

@@ -17,7 +17,10 @@ struct Module {
   std::string why_not{};
 };
 
-/// Loads libshardwire-<name>.so from the first of module_folders() that has it. It stays loaded.
+/// Why this build has no module of that name; empty if it has one. A generated source defines it.
+std::string_view why_left_out(std::string_view module);
+
+/// Loads libshardwire-<name>.so from the first of module_folders() that has it, unless the build left it out. It stays loaded.
 Module load_module(std::string_view name);
 Module load_module(std::string_view name, const std::vector<std::string>& folders);
 
