@@ -249,6 +249,19 @@ Bytes canonical_hello(const Hello& hello) {
   return encode_canonical<schema::Hello>("Hello", [&](schema::Hello::Builder out) { write_hello(out, hello); });
 }
 
+static_assert(std::is_nothrow_move_constructible_v<MessageKinds> && std::is_nothrow_move_assignable_v<MessageKinds>);
+Message::Message() = default;
+Message::Message(const Message& other) = default;
+Message::Message(Message&& other) noexcept = default;
+Message::~Message() = default;
+Message& Message::operator=(const Message& other) = default;
+Message& Message::operator=(Message&& other) noexcept = default;
+bool Message::operator==(const Message& other) const {
+  const MessageKinds& mine = *this;
+  const MessageKinds& others = other;
+  return mine == others;
+}
+
 std::optional<std::uint64_t> request_of(const Message& message) {
   return std::visit(
       [](const auto& value) -> std::optional<std::uint64_t> {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -519,13 +521,33 @@ struct KeepDrop {
   bool operator==(const KeepDrop&) const = default;
 };
 
-using Message =
+using MessageKinds =
     std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased, Release,
                  Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye, Join, Joined, Publish,
                  Watch, Roster, MembershipChanges, Lookup, Addresses, Gather, Gathered, GatherQuit, GatherAbsent,
                  Confirm, Ping, Pong, Descriptors, Attach, Attached, ExchangeGivenUp, Unwatch, BlockRequest, KeepJob,
                  KeepJoined, KeepBegin, KeepBuffer, KeepDone, KeepQuit, Kept, KeepStatusRequest, KeepStatus, KeepDrop,
                  KeepOrphan, AttemptRaised>;
+template <typename Kind, typename Kinds>
+inline constexpr bool is_one_of = false;
+template <typename Kind, typename... Kinds>
+inline constexpr bool is_one_of<Kind, std::variant<Kinds...>> = (std::is_same_v<Kind, Kinds> || ...);
+
+template <typename Kind>
+concept MessageKind = is_one_of<Kind, MessageKinds>;
+/// One of these kinds. Most files include this header, so the members that take fifty kinds apart are compiled only in encode_message.cpp.
+class Message : public MessageKinds {
+ public:
+  Message();
+  template <MessageKind Kind>
+  Message(Kind kind) : MessageKinds(std::in_place_type<Kind>, std::move(kind)) {}
+  Message(const Message& other);
+  Message(Message&& other) noexcept;
+  ~Message();
+  Message& operator=(const Message& other);
+  Message& operator=(Message&& other) noexcept;
+  bool operator==(const Message& other) const;
+};
 
 /// The number that requests and their answers carry; empty for other messages.
 std::optional<std::uint64_t> request_of(const Message& message);
