@@ -183,7 +183,7 @@ class Supervisor {
     if (!json.contains("phase")) {
       auto result = reader_.take(json);
       if (!result) return;
-      if (!result->errors.empty()) cannot_begin(process);
+      if (!result->errors.empty()) cannot_begin(process, result->errors.front().code);
       outcome_.results.push_back(std::move(*result));
       ++process.results;
       if (!first_result_) first_result_ = Clock::now();
@@ -218,12 +218,21 @@ class Supervisor {
     if (faults_.fatal_of(process.plan->members.front()) != nullptr) return;  // as the caller asked
     const char* const when = process.phase == "join" ? " before it had joined" : "";
     outcome_.errors.push_back({"peer_lost", process.who() + " " + how_ended(status) + when, {}});
-    cannot_begin(process);
+    cannot_begin(process, "peer_lost");
   }
 
-  // Before the first restore all members wait for each other: if one is missing, they would wait in vain.
-  void cannot_begin(const Process& process) {
-    if (!began_ && !vain_) vain_ = {Clock::now(), process.who()};
+  // Before the first restore all members wait for each other: if one is missing, they would wait in vain. A member that
+  // timed out or stopped for another one is not the missing one.
+  void cannot_begin(const Process& process, const std::string& code) {
+    if (began_ || vain_) return;
+    const bool waited = code == "timed_out" || code == "cancelled";
+    vain_ = {Clock::now(), waited ? process.who() + " has given up" : "the job cannot begin without " + process.who()};
+  }
+
+  // A running member fails by itself at the join timeout, so the process of this one is stopped or hangs.
+  [[nodiscard]] bool join_overdue(const Process& process, Clock::time_point now) const {
+    return !began_ && process.phase == "join" && process.results == 0 &&
+           now - started_ > options_.join_timeout + vain_wait;
   }
 
   // Kills a hanging member when the others, which observe the deadline themselves, must long have finished with it.
@@ -234,8 +243,13 @@ class Supervisor {
       if (!process.alive || !process.ended_for.empty()) continue;
       const bool restoring_too_long = restores(process) && now - process.phase_began > limit;
       const bool last_and_silent = first_result_ && now - std::max(*first_result_, process.last_received) > limit;
-      if (vain_ && !began_ && now - vain_->since > vain_wait) {
-        end(process, "cancelled", fmt::format("was ended, since the job cannot begin without {}", vain_->missing));
+      if (join_overdue(process, now)) {
+        vain_ = {vain_ ? vain_->since : now, fmt::format("the job cannot begin without {}", process.who())};
+        end(process, "timed_out",
+            fmt::format("did not join within {} s and was ended",
+                        std::chrono::duration<double>(options_.join_timeout).count()));
+      } else if (vain_ && !began_ && now - vain_->since > vain_wait) {
+        end(process, "cancelled", fmt::format("was ended, since {}", vain_->why));
       } else if (restoring_too_long || last_and_silent || now - process.last_received > idle_limit + limit) {
         end(process, "timed_out", "gave no sign of life and was ended");
       }
@@ -265,6 +279,7 @@ class Supervisor {
 
   const RunOptions& options_;
   JobProgress& progress_;
+  const Clock::time_point started_ = Clock::now();
   sigset_t stopping_{};
   sigset_t mask_before_{};
   int signals_ = -1;
@@ -273,7 +288,7 @@ class Supervisor {
   bool began_ = false;  // a member restores
   struct Vain {
     Clock::time_point since;
-    std::string missing;  // names of missing members
+    std::string why;
   };
   std::optional<Vain> vain_;
   ResultReader reader_;

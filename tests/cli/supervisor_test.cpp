@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 #include <cstdio>
@@ -49,13 +50,25 @@ ProcessPlan killed(int member, const char* phase) {
           }};
 }
 
+ProcessPlan stopped(int member) {
+  return {{member}, [](const MemberEnds&) { ::raise(SIGSTOP); }};
+}
+
+ProcessPlan fails(int member, const char* code) {
+  return {{member}, [member, code](const MemberEnds& ends) {
+            say(ends.results, member, "join");
+            MemberResult result;
+            result.errors.push_back({code, "the error of rank " + std::to_string(member), {}});
+            deliver(ends.results, result);
+          }};
+}
+
 struct Ended {
   JobOutcome outcome;
   Clock::duration took;
 };
 
-Ended run(const std::vector<ProcessPlan>& plans) {
-  const RunOptions options;
+Ended run(const std::vector<ProcessPlan>& plans, const RunOptions& options = {}) {
   JobProgress progress(static_cast<int>(plans.size()), 1, 0);
   const auto began = Clock::now();
   JobOutcome outcome = supervise(plans, options, progress);
@@ -119,18 +132,41 @@ BOOST_AUTO_TEST_CASE(a_member_killed_before_the_first_restore_ends_the_job) {
 }
 
 BOOST_AUTO_TEST_CASE(a_member_that_cannot_join_ends_the_job) {
-  const ProcessPlan failing{{0}, [](const MemberEnds& ends) {
-                              say(ends.results, 0, "join");
-                              MemberResult result;
-                              result.errors.push_back({"out_of_resources", "rank 0: no memory"});
-                              deliver(ends.results, result);
-                            }};
-  const Ended ended = run({failing, waiting(1)});
+  const Ended ended = run({fails(0, "out_of_resources"), waiting(1)});
   BOOST_TEST((ended.took < seconds));
   BOOST_REQUIRE(ended.outcome.results.size() == 1U);
-  BOOST_TEST(ended.outcome.results[0].errors[0].message == "rank 0: no memory");
+  BOOST_TEST(ended.outcome.results[0].errors[0].message == "the error of rank 0");
   BOOST_REQUIRE(ended.outcome.errors.size() == 1U);
   BOOST_TEST(ended.outcome.errors[0].message.find("without rank 0") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_member_stopped_before_it_joined_ends_the_job_after_the_join_timeout) {
+  const Ended ended = run({waiting(0), stopped(1), waiting(2)}, {.join_timeout = Duration(0)});
+  BOOST_TEST((ended.took < seconds));
+  BOOST_REQUIRE(ended.outcome.errors.size() == 3U);
+  BOOST_TEST(ended.outcome.errors[0].code == "timed_out");
+  BOOST_TEST(ended.outcome.errors[0].message == "rank 1 did not join within 0 s and was ended");
+  for (const std::size_t other : {1U, 2U}) {
+    BOOST_TEST(ended.outcome.errors[other].message.ends_with("since the job cannot begin without rank 1"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_gave_up_waiting_is_not_the_missing_one) {
+  const Ended ended = run({stopped(0), fails(1, "timed_out"), waiting(2)}, {.join_timeout = Duration(0)});
+  BOOST_TEST((ended.took < seconds));
+  const auto says = [&](const std::string& text) {
+    return std::ranges::count(ended.outcome.errors, text, &RunError::message) == 1;
+  };
+  BOOST_TEST(ended.outcome.errors.size() == 2U);
+  BOOST_TEST(says("rank 0 did not join within 0 s and was ended"));
+  BOOST_TEST(says("rank 2 was ended, since the job cannot begin without rank 0"));
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_stopped_for_another_is_not_the_missing_one) {
+  const Ended ended = run({fails(0, "cancelled"), waiting(1)});
+  BOOST_TEST((ended.took < seconds));
+  BOOST_REQUIRE(ended.outcome.errors.size() == 1U);
+  BOOST_TEST(ended.outcome.errors[0].message == "rank 1 was ended, since rank 0 has given up");
 }
 
 BOOST_AUTO_TEST_CASE(once_members_restore_a_death_leaves_the_others_their_time) {
