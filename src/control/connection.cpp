@@ -215,7 +215,8 @@ void Connection::take(std::span<const std::byte> frame) {
   try {
     wire::Message message = wire::decode(frame);
     if (const auto* failure = std::get_if<wire::Failure>(&message); failure != nullptr && failure->request == 0) {
-      return fail(Error(failure->code, failure->message));
+      const bool may_choose = initiator_ || ready();  // any process can connect, and codes decide what is logged
+      return fail(Error(may_choose ? failure->code : ErrorCode::transport_failed, failure->message));
     }
     switch (state_) {
       case State::greeting: return take_hello(message);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/unproven.hpp"
 
+#include <utility>
+
 namespace shardwire {
 
 std::optional<Unproven::Id> Unproven::add(Id id, const std::string& address) {
@@ -13,13 +15,14 @@ std::optional<Unproven::Id> Unproven::add(Id id, const std::string& address) {
   return oldest;
 }
 
-void Unproven::remove(Id id) {
-  const auto found = entries_.find(id);
-  if (found == entries_.end()) return;
-  const auto same = by_address_.find(found->second.address);
+std::optional<std::string> Unproven::remove(Id id) {
+  const auto removed = entries_.extract(id);
+  if (removed.empty()) return std::nullopt;
+  std::string& address = removed.mapped().address;
+  const auto same = by_address_.find(address);
   same->second.erase(id);
   if (same->second.empty()) by_address_.erase(same);
-  entries_.erase(found);
+  return std::move(address);
 }
 
 std::optional<Unproven::Id> Unproven::oldest(Clock::Time until) const {

@@ -22,8 +22,8 @@ class Unproven {
 
   /// Returns the oldest connection of this address if it has too many; that one is no longer listed.
   std::optional<Id> add(Id id, const std::string& address);
-  /// Removes a connection that has proven the key or is closed.
-  void remove(Id id);
+  /// Removes a connection that has proven the key or is closed. Returns its address, if it was listed.
+  std::optional<std::string> remove(Id id);
   /// The oldest of all addresses, unless it was added after `until`.
   [[nodiscard]] std::optional<Id> oldest(Clock::Time until) const;
 

@@ -13,6 +13,7 @@ namespace shardwire {
 namespace {
 
 constexpr unsigned max_logged_refusals = 16;  // of one connection
+constexpr std::size_t max_strangers = 64;     // addresses of which it is logged that they were refused
 // Any process can open connections without a proof, so their number is bounded.
 constexpr std::size_t max_accepted = 65536;
 // Grace period: a member proves its identity in a few milliseconds.
@@ -89,10 +90,23 @@ void Door::closed(Connection& connection, const Error& reason, bool orderly) {
   const bool fault = reason.code() == ErrorCode::out_of_resources;
   events_.log(fault ? LogLevel::warning : LogLevel::debug,
               fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
-  unproven_.remove(connection.id());
+  const auto address = unproven_.remove(connection.id());
+  if (address && reason.code() == ErrorCode::invalid_argument) warn_of_stranger(*address);
   accepted_.erase(connection.id());
   refusals_.erase(connection.id());
   events_.closed(connection, orderly);
+}
+
+// The text has nothing that the process has sent. Once per address, and for a bounded number of them: any process can
+// connect again and again.
+void Door::warn_of_stranger(const std::string& address) {
+  if (strangers_.size() == max_strangers || !strangers_.insert(address).second) return;
+  events_.log(
+      LogLevel::warning,
+      fmt::format("refused a connection from {}: its job key, user, run id or number of members is not that of this "
+                  "job. Its own error has the reason, and so has SHARDWIRE_LOG=debug here; further refusals "
+                  "from there are logged at that level only",
+                  address));
 }
 
 // Closes only slow connections: otherwise members that connect at the same time would close each other's.

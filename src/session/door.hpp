@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "control/connection.hpp"
@@ -56,6 +57,7 @@ class Door final : public Membership::Clients {
   void make_room();
   void drop_unproven(Unproven::Id id);
   void serve(Connection& connection, const wire::Message& message);
+  void warn_of_stranger(const std::string& address);
   void log_refusal(const Connection& connection, const std::string& text);
   /// Runs `task` for a member. An exception becomes the reply to `request`.
   template <typename Task>
@@ -70,6 +72,7 @@ class Door final : public Membership::Clients {
   std::map<std::uint64_t, std::shared_ptr<Connection>> accepted_;  // owners: this table and requests in flight
   Unproven unproven_;                                              // of accepted_
   std::map<std::uint64_t, unsigned> refusals_;                     // of accepted_: number of logged refusals
+  std::set<std::string> strangers_;                                // addresses of refused processes
 };
 
 }  // namespace shardwire

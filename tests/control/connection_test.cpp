@@ -78,6 +78,14 @@ BOOST_AUTO_TEST_CASE(the_accepting_side_sends_nothing_before_the_proof_of_the_ot
   accepted->drop();
 }
 
+BOOST_AUTO_TEST_CASE(a_peer_that_connects_chooses_no_error_code_before_its_proof) {
+  Bytes bytes = frame_of(peer_hello());
+  const Bytes failure = frame_of(wire::Failure{0, ErrorCode::out_of_resources, "no memory"});
+  bytes.insert(bytes.end(), failure.begin(), failure.end());
+  BOOST_TEST((conversation(bytes, false, true).closed == ErrorCode::transport_failed));
+  BOOST_TEST((conversation(bytes, true, true).closed == ErrorCode::out_of_resources));
+}
+
 BOOST_AUTO_TEST_CASE(what_is_sent_at_the_hello_arrives_once_and_encrypted,
                      *boost::unit_test::precondition(test::encryption_is_built)) {
   std::string why_not;

@@ -19,7 +19,8 @@ BOOST_AUTO_TEST_CASE(the_oldest_of_one_address_makes_room) {
   BOOST_TEST(!table.add(2, "b"));
   BOOST_TEST(!table.add(3, "a"));
   BOOST_TEST((table.add(4, "a") == std::optional<Unproven::Id>(1)));
-  table.remove(3);
+  BOOST_TEST((table.remove(3) == std::optional<std::string>("a")));
+  BOOST_TEST(!table.remove(3));
   BOOST_TEST(!table.add(5, "a"));
   BOOST_TEST((table.oldest(clock.now()) == std::optional<Unproven::Id>(2)));
   BOOST_TEST(!table.oldest(before));
