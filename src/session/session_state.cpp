@@ -213,6 +213,10 @@ void SessionState::make_core(const Surroundings& surroundings, Settings settings
     }
     const std::string unknown = support::unknown_variables_warning();
     if (!unknown.empty()) core_->log(LogLevel::warning, unknown);
+    if (bootstrap.job_key.empty() && !bootstrap.store && support::variable("SHARDWIRE_JOB_KEY_FILE")) {
+      core_->log(LogLevel::warning,
+                 "SHARDWIRE_JOB_KEY_FILE is set, but this Bootstrap has no key: bootstrap_from_env() reads the file");
+    }
   });
   if (!bootstrap.job_key.empty()) give_job_key(bootstrap.job_key);
 }

@@ -141,6 +141,18 @@ BOOST_AUTO_TEST_CASE(a_job_that_any_process_may_join_is_warned_of_once) {
   BOOST_TEST(log.count(LogLevel::warning, "no key") == 1);
 }
 
+BOOST_AUTO_TEST_CASE(a_key_file_that_a_bootstrap_does_not_use_is_warned_of) {
+  const Environment environment(Variables{{"SHARDWIRE_JOB_KEY_FILE", "/nonexistent/job.key"}});
+  Log log;
+  Bootstrap filled = member(0, 1, free_port());
+  filled.job_key.clear();
+  Session::join(filled, logged(log));
+  BOOST_TEST(log.count(LogLevel::warning, "SHARDWIRE_JOB_KEY_FILE is set, but this Bootstrap has no key") == 1);
+  filled.job_key = Bytes(32);
+  Session::join(filled, logged(log));
+  BOOST_TEST(log.count(LogLevel::warning, "SHARDWIRE_JOB_KEY_FILE") == 1);
+}
+
 BOOST_AUTO_TEST_CASE(the_run_id_comes_from_who_knows_best) {
   const Variables all{{"SHARDWIRE_RUN_ID", "mine"},
                       {"TORCHELASTIC_RUN_ID", "elastic"},
