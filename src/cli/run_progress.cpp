@@ -28,7 +28,8 @@ constexpr Phase phases[] = {{"join", "joining"},           {"allocate", "allocat
                             {"fill", "making values"},     {"restore", "restoring"},
                             {"bind", "looking for paths"}, {"check", "checking every element"}};
 constexpr int restore_phase = 3;
-static_assert(phases[restore_phase].name == "restore");
+constexpr int bind_phase = 4;
+static_assert(phases[restore_phase].name == "restore" && phases[bind_phase].name == "bind");
 
 // "8 s", "3 min 20 s", "2 h 5 min"
 std::string whole_seconds(double seconds) {
@@ -107,6 +108,7 @@ ByteCount JobProgress::received_bytes() const {
 }
 
 // "; waiting for rank 2": ranks that are still in the phase of the job after others have left it. Empty if they are many.
+// "; rank 2 has not finished" while they restore: they wait for a source themselves.
 std::string JobProgress::awaited(Clock::time_point now) const {
   constexpr std::size_t max_named = 4;
   if (now - phase_began_ < 2s) return {};
@@ -118,7 +120,11 @@ std::string JobProgress::awaited(Clock::time_point now) const {
     others = others || one.phase > phase_ || (one.phase == phase_ && one.waits);
   }
   if (!others || ranks.empty() || ranks.size() > max_named) return {};
-  return fmt::format("; waiting for rank{} {}", ranks.size() == 1 ? "" : "s", support::runs_of(ranks));
+  const bool one = ranks.size() == 1;
+  const std::string names = fmt::format("rank{} {}", one ? "" : "s", support::runs_of(ranks));
+  if (phase_ == restore_phase || phase_ == bind_phase)
+    return fmt::format("; {} {} not finished", names, one ? "has" : "have");
+  return "; waiting for " + names;
 }
 
 std::string JobProgress::describe(Clock::time_point now) const {

@@ -10,7 +10,7 @@
 namespace shardwire::cli {
 
 /// Shows the progress of a job of many members on standard error: a bar on a terminal, elsewhere a line for each phase of
-/// the first restore, and a line each ten seconds. A phase that lasts names the ranks that the others wait for.
+/// the first restore, and a line each ten seconds. A phase that lasts names the ranks that have not finished it.
 class JobProgress {
  public:
   using Clock = std::chrono::steady_clock;

@@ -246,6 +246,21 @@ BOOST_AUTO_TEST_CASE(progress_names_the_ranks_that_others_wait_for) {
              "shardwire: allocating; waiting for ranks 1..3\n");
 }
 
+BOOST_AUTO_TEST_CASE(progress_blames_no_rank_that_restores) {
+  for (const char* const phase : {"restore", "bind"}) {
+    const std::string text = shown(false, [&] {
+      JobProgress progress(3, 1, gigabyte);
+      for (int member = 0; member < 3; ++member) progress.update(member, phase, 0, 0, at(0));
+      progress.update(0, "wait", 0, 0, at(1));
+      progress.tick(at(3));
+      progress.update(1, "wait", 0, 0, at(4));
+      progress.tick(at(14));
+    });
+    BOOST_TEST(text.find("; ranks 1, 2 have not finished\n") != std::string::npos, text);
+    BOOST_TEST(text.ends_with("; rank 2 has not finished\n"), text);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(progress_waits_for_no_rank_whose_process_has_ended) {
   const std::string text = shown(false, [] {
     JobProgress progress(3, 1, gigabyte);
