@@ -46,6 +46,7 @@ void SessionState::write_metrics() {
 std::shared_ptr<PublicationState> SessionState::counted(
     const PublishOptions& options, support::FunctionRef<std::shared_ptr<PublicationState>()> publish) {
   if (!metrics_) return publish();
+  static_cast<void>(running());  // in a child of fork() a thread of the parent may hold the lock of the metrics forever
   const auto began = Clock::now();
   const auto took = [&] { return seconds_of(Clock::now() - began); };
   const Snapshot snapshot = options.keep.steps > 0 ? Snapshot::copy : options.snapshot;

@@ -374,6 +374,7 @@ void SessionState::abandon() {
   static_cast<void>(new auto(std::move(kept_group_)));
   static_cast<void>(buddies_.release());
   static_cast<void>(metrics_file_.release());
+  static_cast<void>(new auto(std::move(metrics_)));
 }
 
 std::shared_ptr<Loop> SessionState::open_loop() const {
