@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <iterator>
 #include <utility>
+
+#include "support/environment.hpp"
 
 namespace shardwire::telemetry {
 
@@ -128,10 +129,8 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-std::string process_labels(int member, std::string_view run_id) {
-  const char* const service = std::getenv("OTEL_SERVICE_NAME");
-  return fmt::format("{},{},{},{}",
-                     label("service_name", service != nullptr && *service != '\0' ? service : "shardwire"),
+std::string process_labels(std::string_view service, int member, std::string_view run_id) {
+  return fmt::format("{},{},{},{}", label("service_name", service),
                      label("service_instance_id", fmt::format("{}/{}", run_id, member)),
                      label("host_name", host_name()), label("process_pid", std::to_string(::getpid())));
 }
@@ -188,7 +187,8 @@ std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
 }
 
 // Zeros, so that a rate is seen from the first event on.
-Metrics::Metrics(Build build) : build_(std::move(build)) {
+Metrics::Metrics(Build build)
+    : build_(std::move(build)), service_(support::variable("OTEL_SERVICE_NAME").value_or("shardwire")) {
   const auto histogram = [this](std::string_view name, const std::string& labels) {
     auto& of = histograms_[std::string(name)];
     of.try_emplace(labels);
@@ -334,7 +334,7 @@ std::string Metrics::text(int member, std::string_view run_id) const {
     const auto histograms = histograms_.find(std::string(one.name));
     if (one.name == target_info) {
       text.family(one);
-      text.add(one.name, process_labels(member, run_id), 1);
+      text.add(one.name, process_labels(service_, member, run_id), 1);
     } else if (series != plain_.end()) {
       text.family(one);
       for (const auto& [labels, value] : series->second) text.add(one.name, labels, value);

@@ -91,6 +91,7 @@ class Metrics {
   void count_bytes(const RestoreReport& report, Counted& counted);
 
   const Build build_;
+  const std::string service_;  // the program may change its environment while a thread writes the text
   mutable std::mutex mutex_;
   std::uint64_t version_ = 0;                                   // guarded by mutex_, as all that follows
   std::map<std::string, std::map<std::string, double>> plain_;  // counters and gauges: name -> labels -> value

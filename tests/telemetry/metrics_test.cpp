@@ -2,6 +2,7 @@
 // What a member counts, and the text that Prometheus reads.
 #include <boost/test/unit_test.hpp>
 
+#include <cstdlib>
 #include <set>
 #include <sstream>
 #include <string>
@@ -189,6 +190,15 @@ BOOST_AUTO_TEST_CASE(a_publication_is_active_until_it_is_retired) {
   metrics.left();
   BOOST_TEST(has(metrics, active + "0"));
   BOOST_TEST(has(metrics, size + "0"));
+}
+
+BOOST_AUTO_TEST_CASE(the_environment_is_read_at_the_start_alone) {
+  ::setenv("OTEL_SERVICE_NAME", "trainer", 1);
+  const Metrics named = fresh();
+  ::unsetenv("OTEL_SERVICE_NAME");
+  const std::string process = R"(target_info{shardwire_member="3",service_name=)";
+  BOOST_TEST(named.text(3, "").find(process + R"("trainer",)") != std::string::npos);
+  BOOST_TEST(fresh().text(3, "").find(process + R"("shardwire",)") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(each_call_changes_the_version) {
