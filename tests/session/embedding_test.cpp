@@ -21,7 +21,9 @@
 #include <vector>
 
 #include "support/deadline.hpp"
+#include "support/fake_root.hpp"
 #include "support/job.hpp"
+#include "support/launch_variables.hpp"
 #include "support/sanitizer.hpp"
 
 BOOST_AUTO_TEST_SUITE(embedding)
@@ -488,6 +490,18 @@ BOOST_AUTO_TEST_CASE(a_forked_session_is_inert_and_its_handles_can_be_destroyed,
   BOOST_TEST((failure_of([&] { running->wait(); }).code() == ErrorCode::cancelled));
   alone->session.restore(alone->wanted(), within(patience)).wait();
   BOOST_TEST(alone->target.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_forked_session_has_no_thread_that_writes_metrics, *boost::unit_test::precondition(can_fork)) {
+  const FakeRoot folder;
+  const Environment environment(std::map<std::string, std::string>{{"SHARDWIRE_METRICS_FOLDER", folder.path.string()}});
+  auto alone = std::make_unique<Alone>();
+  const int status = in_child([&] {
+    const bool good = refused_as_invalid([&] { alone->session.publish(alone->wanted()); });
+    alone.reset();
+    return good;
+  });
+  BOOST_TEST(status == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_child_does_not_inherit_arenas, *boost::unit_test::precondition(can_fork)) {
