@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any, Callable, Iterator, Mapping, Sequence, cast
 
 import torch
+from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import empty as empty_dtensor
 from torch.distributed.tensor.placement_types import Replicate
@@ -218,7 +219,7 @@ def _require_alike(declared: Mapping[TensorKey, tuple[str, tuple[int, ...]]], pu
 def _require_no_more(parts: Parts, published: Published, policy: Absences) -> None:
     """Raises LayoutMismatch if the sources have more of the modules that are here, as load_state_dict() does.
 
-    Other modules may be those of other ranks. Hooks of either side may leave out what is too much.
+    Other modules may be those of other ranks, for which some models put an Identity. Hooks of either side may leave out what is too much.
     """
     if loads(parts.modules) or any(is_of_hooks(key.state) for key in published.values if key.fqn == ""):
         return
@@ -227,7 +228,7 @@ def _require_no_more(parts: Parts, published: Published, policy: Absences) -> No
               if tensor is None or name in module._non_persistent_buffers_set
               for state in (PARAM, BUFFER) if state in published.states.get(prefix + name, ())]
     known = {fqn for fqn, _ in extra_states(parts.modules)}
-    here = {f"{prefix}_extra_state" for prefix, _ in parts.modules} - known
+    here = {f"{prefix}_extra_state" for prefix, module in parts.modules if not isinstance(module, nn.Identity)} - known
     theirs += [key for key in published.values if key.state == EXTRA and key.fqn in here]
     wrong = [text_of(key) for key in theirs if policy(key, False, False) == "error"]
     if wrong:

@@ -73,6 +73,12 @@ def test_what_a_module_lacks_here_is_refused(session: sw.Session, source: nn.Mod
     assert torch.equal(target.weight, source.weight)
 
 
+def test_an_identity_stands_for_a_module_of_another_rank(session: sw.Session) -> None:
+    source, target = nn.Sequential(nn.Linear(3, 3), Remembering([1.0])), nn.Sequential(nn.Linear(3, 3), nn.Identity())
+    moved(session, (source,), (target,))
+    assert torch.equal(target[0].weight, source[0].weight)
+
+
 def test_extra_state_of_modules_arrives(session: sw.Session) -> None:
     source, target = nn.Sequential(Remembering([1.0, 4.0])), nn.Sequential(Remembering([]))
     moved(session, (source,), (target,))
