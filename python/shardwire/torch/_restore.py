@@ -232,7 +232,8 @@ def _require_no_more(parts: Parts, published: Published, policy: Absences) -> No
     theirs += [key for key in published.values if key.state == EXTRA and key.fqn in here]
     wrong = [text_of(key) for key in theirs if policy(key, False, False) == "error"]
     if wrong:
-        raise LayoutMismatch(f"the sources have more of modules that are here: {', '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
+        raise LayoutMismatch(f"the sources have more of modules that are here: {', '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}. "
+                             "Name in absent= what is to be left out, also if another rank has it")
 
 
 def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:

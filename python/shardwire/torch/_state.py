@@ -62,11 +62,11 @@ class State:
         Waits until all publishers are there; without a step the newest that all have published counts. Creates optimizer states
         that this rank lacks, in the order of param_groups, and sets the options of parameter groups. A parameter that the
         sources' optimizers never stepped has no state, as after load_state_dict(). Extra state of modules is set last. `absent`
-        maps globs of "name" or "name:state" to "skip" or "zero", for tensors that no peer has; scalars such as `step` are skipped
-        by both. `replicas`: see Session.restore(); replicas of one tensor drift apart in training, so each tensor comes from one
-        holder. After an error the optimizers have the states that they had before. Raises LayoutMismatch, before a byte is
-        written, if types, shapes or options differ or parts are missing; Withdrawn if a publication ends meanwhile; StepMismatch,
-        TimedOut, PeerLost as Session.restore().
+        maps globs of "name" or "name:state" to "skip" or "zero", for tensors that no peer has, or that modules here lack; scalars
+        such as `step` are skipped by both. `replicas`: see Session.restore(); replicas of one tensor drift apart in training, so
+        each tensor comes from one holder. After an error the optimizers have the states that they had before. Raises
+        LayoutMismatch, before a byte is written, if types, shapes or options differ, or either side lacks parts; Withdrawn if a
+        publication ends meanwhile; StepMismatch, TimedOut, PeerLost as Session.restore().
         """
         return restore(session, self._catalogs, ranks_of(session, self._ranks), step=step, name=name, timeout=timeout, verify=verify,
                        absent=absent, progress=progress, replicas=replicas, staging_bytes=staging_bytes)
