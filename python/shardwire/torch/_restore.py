@@ -302,7 +302,7 @@ class _Values:
 
         def placed(value: Any, local: Any) -> Any:
             """In the memory of the local tensor, unless something else that has been received lies there."""
-            if (value is local or not isinstance(local, torch.Tensor) or not isinstance(value, torch.Tensor) or id(value) in self.tied
+            if (value is local or type(local) not in PLAIN or not isinstance(value, torch.Tensor) or id(value) in self.tied
                     or local.layout is not torch.strided):
                 return value
             if not storages:

@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
+from torch.testing._internal.two_tensor import TwoTensor
 
 import shardwire as sw
 import shardwire.torch as swt
@@ -347,6 +348,16 @@ def test_options_that_are_one_tensor_here_and_several_in_the_sources_become_seve
     group = after.param_groups[0]
     group["lr"].fill_(0.125)
     assert rate.item() == 0.125 and group["initial_lr"].item() == 0.5 and torch.equal(group["center"], torch.ones(7, 5))
+
+
+def test_an_option_that_is_a_tensor_of_several_others_here_is_replaced(session):
+    one, two = network(1), network(2)
+    before, after = (torch.optim.SGD(model.parameters(), lr=0.5) for model in (one, two))
+    before.param_groups[0]["center"], after.param_groups[0]["center"] = torch.ones(2), TwoTensor(torch.zeros(2), torch.zeros(2))
+    with swt.publish(session, one, before, step=1, name="class"):
+        swt.restore_into(session, two, after, name="class", timeout=20)
+    center = after.param_groups[0]["center"]
+    assert type(center) is torch.Tensor and center.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("theirs, mine", [(True, False), (True, True)])
