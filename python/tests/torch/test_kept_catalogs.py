@@ -134,8 +134,8 @@ def dropped_state(model: Net, optimizer: torch.optim.Optimizer) -> None:
 
 
 CHANGES = [load_optimizer, load_parameters, new_memory, other_strides, fewer_rows, new_memory_of_a_state, new_state, new_module,
-           other_module, new_parameter, new_parameter_in_a_group, new_buffer, other_buffer, persistent_buffer, parameter_in_place_of_none, renamed_module,
-           renamed_state, other_groups, dropped_state]
+           other_module, new_parameter, new_parameter_in_a_group, new_buffer, other_buffer, persistent_buffer,
+           parameter_in_place_of_none, renamed_module, renamed_state, other_groups, dropped_state]
 
 
 @pytest.fixture(scope="module")
