@@ -2,6 +2,7 @@
 // Reading and confirming a source: over a cached binding, without a lease, and again after its connection has ended.
 #include <boost/test/unit_test.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +21,24 @@ namespace {
 
 constexpr std::uint64_t generation = MadeSource::generation;
 constexpr std::uint64_t lease = MadeSource::lease;
+
+/// The source is not asked about bytes that came over this transport. `proven`: by the messages that brought them.
+void require_no_question(std::size_t over, bool proven) {
+  for (const Leasing leasing : {Leasing::first, Leasing::none}) {
+    MadeSource made;
+    made.keep(over);
+    made.start(leasing);
+    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease, MadeSource::step});
+    made.source->begin_moving();
+    made.source->confirm(proven);
+    BOOST_TEST(made.state() == "released");
+    BOOST_TEST(made.listener.confirmed == 1);
+    BOOST_TEST(made.link->requests.empty());
+    BOOST_TEST(made.link->asked_to_release.empty());
+    BOOST_TEST(made.link->posted_releases(lease) == (leasing == Leasing::first ? 1U : 0U));
+    require_over(made);
+  }
+}
 
 }  // namespace
 
@@ -202,20 +221,7 @@ BOOST_AUTO_TEST_CASE(a_read_without_a_lease_that_the_source_does_not_confirm_is_
 }
 
 BOOST_AUTO_TEST_CASE(bytes_that_are_proven_need_no_question_with_or_without_a_lease) {
-  for (const Leasing leasing : {Leasing::first, Leasing::none}) {
-    MadeSource made;
-    made.keep(tcp);
-    made.start(leasing);
-    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease, MadeSource::step});
-    made.source->begin_moving();
-    made.source->confirm(true);
-    BOOST_TEST(made.state() == "released");
-    BOOST_TEST(made.listener.confirmed == 1);
-    BOOST_TEST(made.link->requests.empty());
-    BOOST_TEST(made.link->asked_to_release.empty());
-    BOOST_TEST(made.link->posted_releases(lease) == (leasing == Leasing::first ? 1U : 0U));
-    require_over(made);
-  }
+  require_no_question(tcp, true);
 }
 
 BOOST_AUTO_TEST_CASE(bytes_that_are_not_proven_are_asked_about_where_no_word_tells) {
@@ -227,19 +233,7 @@ BOOST_AUTO_TEST_CASE(bytes_that_are_not_proven_are_asked_about_where_no_word_tel
 }
 
 BOOST_AUTO_TEST_CASE(a_mapped_word_that_says_live_needs_no_question_with_or_without_a_lease) {
-  for (const Leasing leasing : {Leasing::first, Leasing::none}) {
-    MadeSource made;
-    made.keep(shm);
-    made.start(leasing);
-    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease, MadeSource::step});
-    made.source->begin_moving();
-    made.source->confirm(false);
-    BOOST_TEST(made.state() == "released");
-    BOOST_TEST(made.link->requests.empty());
-    BOOST_TEST(made.link->asked_to_release.empty());
-    BOOST_TEST(made.link->posted_releases(lease) == (leasing == Leasing::first ? 1U : 0U));
-    require_over(made);
-  }
+  require_no_question(shm, false);
 }
 
 BOOST_AUTO_TEST_CASE(a_mapped_word_that_does_not_say_live_has_the_source_asked) {
