@@ -322,7 +322,7 @@ def install() -> Iterator[str]:
         if listed.get(name) != ("empty" if default in ("", "[]") else default):
             yield place(page, f"{name}: the build has {default or 'an empty text'}, the page says {listed.get(name)}")
     for name, version in asked_versions().items():
-        title = {"ucx": "UCX", "pmix": "PMIx", "openssl": "OpenSSL"}.get(name, name)
+        title = {"ucx": "UCX", "pmix": "PMIx", "openssl": "OpenSSL", "ompi": "Open MPI", "boost": "Boost"}.get(name, name)
         if version and f"{title} {version}" not in text:
             yield place(page, f"it does not say: {title} {version}")
 
@@ -342,7 +342,8 @@ def measurements() -> Iterator[str]:
 def asked_versions() -> dict[str, str]:
     """What the build asks for, by the names in docs/compatibility.md."""
     builds = "".join((ROOT / path).read_text() for path in ("meson.build", "src/cli/meson.build", "src/control/meson.build",
-                                                            "transport/ucx/meson.build", "transport/libfabric/meson.build"))
+                                                            "transport/ucx/meson.build", "transport/libfabric/meson.build",
+                                                            "perf/measure/meson.build", "tests/meson.build"))
     asked = dict(re.findall(r"dependency\('(\w+)',(?: version: '>=([\d.]+)',)?[^\n]*include_type", builds))
     asked["Meson"] = re.findall(r"meson_version: '>=([\d.]+)'", builds)[0]
     asked["nvcc"] = re.findall(r"nvcc_version.version_compare\('<([\d.]+)'\)", (ROOT / "src/memory/cuda/meson.build").read_text())[0]
