@@ -298,6 +298,17 @@ package() {
 own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch torchrun oracle adapters; }
 # In the environment that one of the two has made.
 examples() { cases 'examples for PyTorch and Kubernetes' tests/examples/check build-ci-python; }
+# promtool alone, out of Debian's package, and kept for the next run: an installed package would start a server.
+get_promtool() {
+  command -v promtool || [[ -x build-ci-prometheus/usr/bin/promtool ]] && return
+  rm -rf build-ci-prometheus && mkdir build-ci-prometheus && apt-get -q update || return
+  (cd build-ci-prometheus && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb .)
+}
+monitoring() {
+  check 'promtool' get_promtool
+  local -x PATH=$PATH:$PWD/build-ci-prometheus/usr/bin
+  cases 'alerts for Prometheus' run_tests build '^api/examples/rules$'
+}
 guest() { cases 'RDMA verbs, in a virtual machine' once_more guest tests/verbs/run --timeout 600 -- tests/verbs/check; }
 # The same in two parts, which depend on different files.
 guest_contract() {
