@@ -82,7 +82,7 @@ def take_over(session, state):
         restored = state.restore(session, timeout=10)
     except (sw.LayoutMismatch, sw.PeerLost, sw.StepMismatch, sw.TimedOut, sw.Withdrawn) as error:
         return -1, f"{type(error).__name__}: " + "\n  ".join(str(error).split("; "))
-    state.publish(session, step=restored.step, snapshot="copy")  # now all ranks publish this step
+    state.publish(session, step=restored.step, snapshot="copy", extra=restored.extra)  # now all ranks publish this step
     sources = ", ".join(f"{peer.bytes} bytes from rank {peer.rank}" for peer in restored.report.peers)
     return restored.step, f"restored step {restored.step} from peers: {sources}"
 
