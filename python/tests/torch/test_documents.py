@@ -77,6 +77,13 @@ def test_every_error_is_described():
     assert sorted(rows) == sorted((one.code, one.__name__, "yes" if one.retryable else "no") for one in errors)
 
 
+def test_options_of_join_are_those_of_the_package():
+    rows = re.findall(r"^\| `(\w+)` \| `(.+?)` \|", (ROOT / "python/README.md").read_text(), re.M)
+    stubs = ast.parse((pathlib.Path(sw.__file__).parent / "_core.pyi").read_text())
+    [join] = [node.args for node in ast.walk(stubs) if isinstance(node, ast.FunctionDef) and node.name == "join"]
+    assert rows == [(one.arg, ast.unparse(default)) for one, default in zip(join.kwonlyargs, join.kw_defaults)]
+
+
 def example(rank: int, world: int, document: str, which: str) -> Any:
     [code] = [code for code in blocks(ROOT / document) if which in code]
     model, optimizer = build("fsdp2", "adamw", 1, world)
