@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +26,10 @@ namespace {
 namespace fs = std::filesystem;
 using shardwire::Bytes;
 
-const fs::path root_of_inputs = shardwire::fuzz::folder_of_inputs;
+const fs::path root_of_inputs = [] {
+  const char* const given = std::getenv("FUZZ_INPUTS");
+  return given == nullptr ? "tests/fuzz" : given;
+}();
 
 Bytes content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
