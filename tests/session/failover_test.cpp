@@ -10,8 +10,6 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,22 +53,6 @@ RestoreOptions slowly(std::optional<RestoreMethod> method) {
   RestoreOptions options = by(method, patience);
   options.ingress_bytes_per_second = tensor_bytes / 2 * 3;
   return options;
-}
-
-// Starts the restore, calls `then` once bytes have arrived and before more bytes are asked for, and returns after that.
-Restore moving(Replicas2& job, const RestoreOptions& options, const std::function<void()>& then) {
-  auto moving = std::make_shared<std::atomic<bool>>(false);
-  Restore restore = job.session->restore(job.tensor.catalog(), options);
-  restore.on_progress(
-      [moving, then](const Progress& progress) {
-        if (progress.done_bytes == 0 || *moving) return;
-        then();
-        *moving = true;
-      },
-      1ms);
-  while (!*moving && !restore.wait_for(1ms)) continue;
-  BOOST_REQUIRE(*moving);
-  return restore;
 }
 
 void require_complete(const Tensor& tensor, const RestoreReport& report) {
@@ -157,7 +139,7 @@ BOOST_AUTO_TEST_CASE(a_replica_that_is_killed_is_replaced_whatever_is_asked_of_r
       RestoreOptions options = slowly(std::nullopt);
       options.replicas = replicas;
       options.verify = verify;
-      Restore restore = moving(job, options, [&] { job.holders[0].kill(); });
+      Restore restore = moving(*job.session, job.tensor, options, [&] { job.holders[0].kill(); });
       restore.wait();
       require_complete(job.tensor, restore.report());
     }
@@ -205,7 +187,7 @@ BOOST_DATA_TEST_CASE(the_last_holder_that_is_killed_ends_the_restore_soon, boost
   const auto method = methods[static_cast<std::size_t>(which)];
   Replicas2 job("replica");
   auto began = Clock::now();
-  Restore restore = moving(job, slowly(method), [&] {
+  Restore restore = moving(*job.session, job.tensor, slowly(method), [&] {
     for (const Child& holder : job.holders) holder.kill();
     began = Clock::now();
   });
@@ -224,7 +206,7 @@ BOOST_DATA_TEST_CASE(what_has_rotten_in_memory_of_a_dead_replica_comes_from_anot
                      boost::unit_test::data::make({"rotting replica", "rotting arena replica"}), task) {
   const Deadline deadline(400s);
   Replicas2 job(task);
-  Restore restore = moving(job, slowly(std::nullopt), [&] {
+  Restore restore = moving(*job.session, job.tensor, slowly(std::nullopt), [&] {
     write_frame(job.holders[0].socket(), {});
     read_frame(job.holders[0].socket());
     job.holders[0].kill();
@@ -243,7 +225,7 @@ BOOST_DATA_TEST_CASE(a_replica_with_digests_that_is_killed_is_replaced,
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Replicas2 job(task);
-    Restore restore = moving(job, slowly(method), [&] { job.holders[0].kill(); });
+    Restore restore = moving(*job.session, job.tensor, slowly(method), [&] { job.holders[0].kill(); });
     restore.wait();
     require_complete(job.tensor, restore.report());
     BOOST_TEST(restore.report().corrupt.empty());
@@ -280,7 +262,7 @@ namespace {
 
 RestoreOptions noticing(std::optional<RestoreMethod> method, ByteCount bytes_per_second = 0) {
   RestoreOptions options = by(method, patience);
-  options.notice = 500ms;
+  options.notice = 1s;  // a busy machine may keep the live one from answering for half of that
   options.ingress_bytes_per_second = bytes_per_second;
   return options;
 }
@@ -293,7 +275,8 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_ha
   for (const auto method : methods) {
     Replicas2 job(task);
     const Child& victim = job.holders[method ? 1 : 0];
-    Restore restore = moving(job, noticing(method, tensor_bytes / 2 * 3), [&] { freeze_and_await(victim); });
+    Restore restore =
+        moving(*job.session, job.tensor, noticing(method, tensor_bytes / 2 * 3), [&] { freeze_and_await(victim); });
     const auto began = Clock::now();
     restore.wait();
     BOOST_TEST((Clock::now() - began < soon));
@@ -339,10 +322,10 @@ BOOST_DATA_TEST_CASE(replicas_that_are_all_stopped_are_waited_for_and_any_may_go
                      which) {
   const Deadline deadline(400s);
   Replicas2 job("replica");
-  Restore restore = moving(job, noticing(RestoreMethod::zcopy, tensor_bytes / 3), [&] {
+  Restore restore = moving(*job.session, job.tensor, noticing(RestoreMethod::zcopy, tensor_bytes / 3), [&] {
     for (const Child& holder : job.holders) freeze_and_await(holder);
   });
-  std::this_thread::sleep_for(2s);  // four times the notice
+  std::this_thread::sleep_for(4s);  // four times the notice
   BOOST_TEST(!restore.poll());
   ::kill(job.holders[static_cast<std::size_t>(which)].pid(), SIGCONT);
   restore.wait();
@@ -355,8 +338,8 @@ BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
   job.holders[1].kill();
   job.holders[1].reap();
   RestoreOptions options = noticing(RestoreMethod::zcopy, tensor_bytes / 3);
-  Restore restore = moving(job, options, [&] { freeze_and_await(job.holders[0]); });
-  std::this_thread::sleep_for(1500ms);
+  Restore restore = moving(*job.session, job.tensor, options, [&] { freeze_and_await(job.holders[0]); });
+  std::this_thread::sleep_for(3s);
   BOOST_TEST(!restore.poll());
   ::kill(job.holders[0].pid(), SIGCONT);
   restore.wait();
@@ -364,26 +347,38 @@ BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
 
   options.timeout = 3s;
   std::memset(job.tensor.bytes().data(), 0, tensor_bytes);
-  Restore second = moving(job, options, [&] { freeze_and_await(job.holders[0]); });
+  Restore second = moving(*job.session, job.tensor, options, [&] { freeze_and_await(job.holders[0]); });
   const Error error = failure_of([&] { second.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
 }
 
+// No byte comes for twice the notice, and the source answers. A busy machine may keep it from that for a second.
 BOOST_DATA_TEST_CASE(a_slow_source_is_kept, boost::unit_test::data::xrange(3), which) {
   const Deadline deadline(400s);
+  constexpr ElementCount bytes = 4096;  // the least that a limited rate asks for at once
   std::atomic<bool> lost = false;
   SessionOptions watching = quick();
   watching.log = [&](LogLevel, std::string_view text) {
     lost = lost || text.find("other holders") != std::string_view::npos;
   };
   Replicas2 job("replica", watching);
-  RestoreOptions options = noticing(methods[static_cast<std::size_t>(which)], tensor_bytes / 4);  // 4 s
-  options.notice = 100ms;
-  Restore restore = job.session->restore(job.tensor.catalog(), options);
+  std::vector<std::byte> memory(bytes);
+  Catalog wanted(Rank{0}, 1);
+  wanted.add({{"w", "exp_avg"}, DType::u8, {static_cast<Extent>(tensor_bytes)}},
+             Layout::boxes({{Rank{0}, {Box{{0}, {bytes}}}}}), View{.data = memory.data()});
+  RestoreOptions options = noticing(methods[static_cast<std::size_t>(which)], bytes / 8);
+  options.notice = 4s;
+  Restore restore = job.session->restore(wanted, options);
   restore.wait();
   BOOST_TEST(!lost);
-  BOOST_TEST(restore.report().resent_bytes == 0U);
-  require_complete(job.tensor, restore.report());
+  const RestoreReport report = restore.report();
+  BOOST_TEST(report.seconds.move > 4);
+  BOOST_TEST(report.lost.empty());
+  BOOST_TEST(report.resent_bytes == 0U);
+  BOOST_TEST(report.needed_bytes == static_cast<ByteCount>(bytes));
+  std::vector<std::byte> held(tensor_bytes);
+  fill_pattern(held, 0);
+  BOOST_TEST(same_bytes(memory, std::span<const std::byte>(held).first(bytes)));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
