@@ -10,6 +10,7 @@
 
 #include "support/command.hpp"
 #include "support/file.hpp"
+#include "support/job.hpp"
 
 BOOST_AUTO_TEST_SUITE(ranks_doctor)
 
@@ -220,7 +221,7 @@ BOOST_AUTO_TEST_CASE(ranks_of_a_launcher_are_joined) {
     return;
   }
   const File text("case.json", rows_to_columns);
-  const std::string port = std::to_string(20000 + ::getpid() % 10000);
+  const std::string port = std::to_string(free_port());
   std::vector<std::unique_ptr<RunningCommand>> members;
   for (int rank = 0; rank < 3; ++rank) {
     members.push_back(std::make_unique<RunningCommand>(

@@ -15,6 +15,7 @@
 #include "move/tuning.hpp"
 #include "shardwire/costs.hpp"
 #include "support/command.hpp"
+#include "support/job.hpp"
 #include "support/sanitizer.hpp"
 
 BOOST_AUTO_TEST_SUITE(perf_command)
@@ -457,7 +458,7 @@ BOOST_AUTO_TEST_CASE(a_fabric_that_only_reads_is_calibrated,
 
 BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together,
                      *boost::unit_test::label("processes") * boost::unit_test::precondition(with_processes)) {
-  const std::string port = std::to_string(20000 + ::getpid() % 10000);
+  const std::string port = std::to_string(free_port());
   const std::string method = transport() == "tcp" ? "packed" : "mapped";
   std::vector<std::unique_ptr<RunningCommand>> ranks;
   for (const char* rank : {"0", "1"}) {
@@ -466,7 +467,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together,
               "--method", method, "--against", std::getenv("TEST_UCX") != nullptr ? "memcpy,ucx" : "memcpy"},
         "",
         std::vector<std::pair<std::string, std::string>>{
-            {"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}}));
+            {"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"SHARDWIRE_PORT", port}}));
   }
   const CommandResult first = ranks[0]->wait();
   const CommandResult second = ranks[1]->wait();
