@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "session/hang.hpp"
+#include "support/blocked.hpp"
 #include "support/bytes.hpp"
 #include "support/deadline.hpp"
 
@@ -52,13 +54,18 @@ struct Job {
     write_frame(members.at(number).socket(), {});
     read_frame(members.at(number).socket());
   }
-  /// Starts the restore and returns once a part of the bytes has arrived.
-  Restore moving(const RestoreOptions& options) {
-    auto arrived = std::make_shared<std::atomic<ByteCount>>(0);
+  /// Starts the restore, and calls `act` once a part of the bytes has arrived; no more do meanwhile.
+  Restore moving(const RestoreOptions& options, const std::function<void()>& act) {
     Restore restore = session->restore(tensor.catalog(), options);
-    restore.on_progress([arrived](const Progress& progress) { *arrived = progress.done_bytes; }, 1ms);
-    while (*arrived < enough_bytes) std::this_thread::yield();
+    {
+      const BlockedInMove blocked(restore, enough_bytes);
+      act();
+    }
     return restore;
+  }
+  /// Kills the holder once a part of the bytes has arrived.
+  Restore lose_holder(const RestoreOptions& options) {
+    return moving(options, [this] { kill_and_await(members.at(1)); });
   }
 
   std::uint16_t port = free_port();
@@ -98,8 +105,7 @@ BOOST_DATA_TEST_CASE(a_spare_of_the_last_holder_that_was_killed_gives_what_is_mi
     if (!method && *memory != '\0') continue;  // an arena that is mapped is read on
     Job job(memory);
     job.publish(1);
-    Restore restore = job.moving(slowly(method));
-    kill_and_await(job.members.at(1));
+    Restore restore = job.lose_holder(slowly(method));
     const Error error = failure_of([&] { restore.wait(); });
     BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
     BOOST_TEST(!error.gaps().empty());
@@ -130,8 +136,7 @@ BOOST_DATA_TEST_CASE(a_loss_in_the_middle_lists_exactly_what_is_missing, boost::
   job.tensor.fill(before);
   RestoreOptions options = slowly(method);
   options.ingress_bytes_per_second = 12 << 20;
-  Restore restore = job.moving(options);
-  kill_and_await(job.members.at(1));
+  Restore restore = job.lose_holder(options);
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
   std::vector<std::byte> all_restored(tensor_bytes), all_before(tensor_bytes);
@@ -169,9 +174,15 @@ BOOST_DATA_TEST_CASE(a_restore_that_has_timed_out_goes_on_with_the_same_holder,
   job.publish(1);
   RestoreOptions options = slowly(method);
   options.ingress_bytes_per_second = tensor_bytes / 6;  // 6 s
-  options.timeout = 2s;
-  Restore restore = job.moving(options);
-  const Error error = failure_of([&] { restore.wait(); });
+  Restore restore;
+  const Error error = failure_by(
+      2s,
+      [&](Duration timeout) {
+        options.timeout = timeout;
+        restore = job.session->restore(job.tensor.catalog(), options);
+        restore.wait();
+      },
+      [&](const Error&) { return restore.report().moved_bytes > 0; });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST(error.retryable());
   const ByteCount moved = restore.report().moved_bytes;
@@ -188,9 +199,8 @@ BOOST_AUTO_TEST_CASE(a_stopped_holder_that_continues_is_one_again) {
   Job job("");
   job.publish(1);
   RestoreOptions options = slowly(RestoreMethod::zcopy);
-  options.timeout = 3s;
-  Restore restore = job.moving(options);
-  freeze_and_await(job.members.at(1));
+  options.timeout = 4s;
+  Restore restore = job.moving(options, [&] { freeze_and_await(job.members.at(1)); });
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   restore.resume(patience);
@@ -203,12 +213,15 @@ BOOST_AUTO_TEST_CASE(a_restore_that_finds_no_holder_names_the_rank_and_can_be_re
   const Deadline deadline(400s);
   Job job("");
   job.publish(1);
-  Restore restore = job.moving(slowly(RestoreMethod::zcopy));
-  kill_and_await(job.members.at(1));
+  Restore restore = job.lose_holder(slowly(RestoreMethod::zcopy));
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::peer_lost));
   for (int attempt = 0; attempt < 2; ++attempt) {
-    restore.resume(300ms);
-    const Error error = failure_of([&] { restore.wait(); });
+    const auto resume = [&](Duration timeout) {
+      restore.resume(timeout);
+      restore.wait();
+    };
+    const Error error =
+        failure_by(300ms, resume, [](const Error& one) { return says(one, "no member publishes step 0"); });
     BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
     BOOST_TEST(error.retryable());
     BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
@@ -227,9 +240,14 @@ BOOST_AUTO_TEST_CASE(a_cancelled_restore_can_be_resumed_and_cancelled_again) {
   const Deadline deadline(400s);
   Job job("");
   job.publish(1);
-  Restore restore = job.moving(slowly(RestoreMethod::packed));
-  restore.cancel();
+  Restore restore = job.session->restore(job.tensor.catalog(), slowly(RestoreMethod::packed));
+  restore.on_progress(
+      [&](const Progress& progress) {
+        if (progress.done_bytes >= enough_bytes) restore.cancel();
+      },
+      1ms);
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
+  restore.on_progress(nullptr);
   restore.resume(patience);
   restore.cancel();
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
@@ -358,8 +376,11 @@ BOOST_AUTO_TEST_CASE(a_holder_at_another_step_is_none) {
   Halves job;
   Restore restore = job.failed();
   job.spare.publish(2, 6);
-  restore.resume(500ms);
-  const Error error = failure_of([&] { restore.wait(); });
+  const auto resume = [&](Duration timeout) {
+    restore.resume(timeout);
+    restore.wait();
+  };
+  const Error error = failure_by(500ms, resume, with_code(ErrorCode::step_mismatch));
   BOOST_TEST((error.code() == ErrorCode::step_mismatch));
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
   BOOST_TEST(says(error, "no member publishes step 5 of 'state' as source rank 1"), error.what());
