@@ -206,12 +206,16 @@ BOOST_AUTO_TEST_CASE(a_step_is_awaited_until_its_last_rank_publishes) {
 
 BOOST_AUTO_TEST_CASE(any_step_is_awaited_until_its_last_rank_publishes) {
   Job job;
-  const Error nobody = failure_of([&] { job.at(2).await_step("state", {}, soon); });
+  const Error nobody = failure_by(
+      soon, [&](Duration limit) { job.at(2).await_step("state", {}, limit); },
+      [](const Error& error) { return error.ranks().empty(); });  // member 0 has answered
   BOOST_TEST((nobody.code() == ErrorCode::timed_out && nobody.ranks().empty()));
   const Publication first = job.publish(0, 5);
   Publication second = job.publish(1, 4);
   for (const std::int64_t step : {5, 4}) BOOST_TEST(once_published(job.at(0), step, 1).absent.size() == 2U);
-  const Error early = failure_of([&] { job.at(0).await_step("state", {}, soon); });
+  const Error early = failure_by(
+      soon, [&](Duration limit) { job.at(0).await_step("state", {}, limit); },
+      [](const Error& error) { return says(error, "'state' was not there"); });
   BOOST_TEST((early.code() == ErrorCode::timed_out));
   BOOST_TEST(says(early, "'state' was not there"));
   std::optional<Inventory> found;
@@ -236,7 +240,9 @@ BOOST_AUTO_TEST_CASE(a_timeout_names_the_absent_ranks) {
   Job job;
   const Publication first = job.publish(0, 5), third = job.publish(2, 5);
   BOOST_TEST(once_published(job.at(0), 5, 2).absent.size() == 1U);
-  const Error error = failure_of([&] { job.at(0).await_step("state", 5, soon); });
+  const Error error = failure_by(
+      soon, [&](Duration limit) { job.at(0).await_step("state", 5, limit); },
+      [](const Error& one) { return one.ranks() == std::vector<Rank>{Rank{1}}; });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
 }

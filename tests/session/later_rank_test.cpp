@@ -172,8 +172,14 @@ BOOST_AUTO_TEST_CASE(a_rank_with_another_shape_is_refused_and_nothing_is_committ
 BOOST_AUTO_TEST_CASE(a_resumed_restore_reads_from_it_and_moves_nothing_twice) {
   const Deadline deadline(100s);
   Job job;
-  Restore restore = job.begin(RestoreMethod::zcopy, 1s);
-  const Error error = failure_of([&] { restore.wait(); });
+  Restore restore;
+  const Error error = failure_by(
+      1s,
+      [&](Duration timeout) {
+        restore = job.begin(RestoreMethod::zcopy, timeout);
+        restore.wait();
+      },
+      [](const Error& one) { return one.ranks() == std::vector{Rank{1}}; });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST(error.retryable());
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));

@@ -136,9 +136,14 @@ BOOST_AUTO_TEST_CASE(a_restore_that_stands_ends_with_its_deadline_and_may_be_res
   const Deadline deadline(120s);
   Pair pair;
   pair.publish(7, 1);
-  Restore restore = pair.restore(1s);
-  restore.wait_values();
-  const Error error = failure_of([&] { restore.wait(); });
+  Restore restore;
+  const Error error = failure_by(
+      1s,
+      [&](Duration timeout) {
+        restore = pair.restore(timeout);
+        restore.wait();
+      },
+      [&](const Error&) { return restore.has_value(rate); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST(pair.untouched());
   BOOST_TEST((restore.value(rate) == Value(std::int64_t{7})));
