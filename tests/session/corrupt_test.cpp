@@ -85,6 +85,7 @@ struct Job {
   }
   Restore start(Replicas choice = Replicas::spread) {
     RestoreOptions options = within(patience);
+    options.discovery_grace = patience;  // all holders publish
     options.method = kind_.method;
     options.replicas = choice;
     return sessions.front().restore(target.catalog(Rank{0}, 1), options);

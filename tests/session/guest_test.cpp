@@ -86,7 +86,8 @@ BOOST_AUTO_TEST_CASE(what_a_guest_has_published_goes_with_it) {
     Session guest = Session::join(guest_of(port), quick());
     Shard all(Layout::replicated(), 0, 1);
     const Publication publication = guest.publish(all.catalog, {.step = 1});
-    BOOST_TEST(zero.inventory("state", {}, patience).publishers.size() == 1U);
+    const auto known = [&] { return zero.inventory("state", {}, patience).publishers.size() == 1U; };
+    BOOST_TEST(run_until([] {}, known, patience));
   }
   RestoreOptions options = within(10s);
   options.step_rule = StepRule::newest_complete;
