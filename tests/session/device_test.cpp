@@ -791,6 +791,7 @@ BOOST_AUTO_TEST_CASE(replicas_are_compared_wherever_they_lie) {
       const Publication read = pair.source.publish(of_source), compared = pair.reader.publish(of_reader);
       RestoreOptions options = within(patience);
       options.replicas = Replicas::compare;
+      options.discovery_grace = patience;  // both publish
       for (Session* session : {&pair.source, &pair.reader}) {
         for (const int target : {on_host, 1}) {
           Restore restore = session->restore(pair.want(target), options);

@@ -636,8 +636,9 @@ BOOST_AUTO_TEST_CASE(a_deadline_that_passes_on_one_member_is_the_reason_on_all) 
     Catalog wanted(Rank{1 - rank}, 2);
     target.add_to(wanted);
     ExchangeOptions options = with(64 << 10);
-    if (rank == 0) options.timeout = 2s;
+    if (rank == 0) options.timeout = 3s;
     if (rank == 1) options.ingress_bytes_per_second = source.size_bytes() / 600;
+    session.gather("both here", {}, patience);
     const Error error = failure_of([&] { session.exchange(held, wanted, options); });
     require(error.code() == ErrorCode::timed_out, error.what());
     require(error.ranks() == std::vector<Rank>{Rank{1}}, error.what());  // the one that was waited for

@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(a_deadline_in_the_middle_of_the_move_names_the_slow_source)
 BOOST_AUTO_TEST_CASE(a_restore_can_be_cancelled_from_its_own_progress_callback) {
   Pair pair;
   std::string last;
-  Restore restore = pair.start();
+  Restore restore = pair.start(Pair::bytes / 60);
   restore.on_progress(
       [&](const Progress& progress) {
         last = progress.stage;
@@ -342,7 +342,7 @@ BOOST_AUTO_TEST_CASE(a_restore_may_be_dropped_in_its_own_progress_callback) {
   const Deadline deadline(120s);
   Pair pair;
   std::vector<std::byte> after(Pair::bytes);
-  auto restore = std::make_unique<Restore>(pair.start());
+  auto restore = std::make_unique<Restore>(pair.start(Pair::bytes / 60));
   std::promise<void> dropped;
   restore->on_progress(
       [&](const Progress& progress) {

@@ -97,7 +97,8 @@ struct Job {
 
 RestoreOptions noticing() {
   RestoreOptions options = within(patience);
-  options.notice = 3s;  // a busy machine may keep a source from answering for a second
+  options.notice = 3s;                 // a busy machine may keep a source from answering for a second
+  options.discovery_grace = patience;  // both publish
   return options;
 }
 
