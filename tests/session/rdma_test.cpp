@@ -136,7 +136,7 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_ends_the_restore_s
   }
   const auto began = Clock::now();
   const Error error = failure_of([&] { restore.wait(); });
-  BOOST_TEST((Clock::now() - began < 2s * slowdown()));
+  BOOST_TEST((Clock::now() - began < 10s * slowdown()));
   BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
   BOOST_TEST(!error.gaps().empty());
   // Nothing writes to the tensor any more.
