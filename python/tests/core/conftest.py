@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,8 @@ from typing import Any, Callable, Iterator
 import pytest
 
 import shardwire as sw
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent.parent)]
 
 
 class Store:

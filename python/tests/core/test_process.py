@@ -9,7 +9,6 @@ import os
 import pickle
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -17,15 +16,14 @@ import time
 import numpy as np
 import pytest
 
+import ports
 import shardwire as sw
 
 from conftest import until
 
 
 def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
+    return str(ports.free_port())
 
 
 CAN_MOUNT = subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL).returncode == 0
@@ -203,11 +201,10 @@ def test_a_child_of_fork_is_inert(job):
 
 def test_a_child_of_fork_exits_in_order(run):
     program = run("""
-        import os, warnings
+        import os, sys, warnings
         import numpy as np, shardwire as sw
         warnings.simplefilter("ignore")  # Python 3.12 warns of forks of processes with threads
-        session = sw.Session.join(rank=0, world_size=1, port=0 or __import__("random").randrange(20000, 30000),
-                                  log=lambda level, message: None)
+        session = sw.Session.join(rank=0, world_size=1, port=int(sys.argv[1]), log=lambda level, message: None)
         held = sw.Catalog(0, 1)
         held.add("t", "", "f64", (4,), sw.Layout.replicated(), np.arange(4.0))
         publication = session.publish(held)
@@ -215,7 +212,7 @@ def test_a_child_of_fork_exits_in_order(run):
         if child:
             status = os.waitpid(child, 0)[1]
             print(status, session.inventory().publishers)
-        """)
+        """, free_port())
     assert program.end() == (0, "0 [Publisher(rank=0, member=0)]\n", "")
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from ports import free_port
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh
@@ -265,12 +266,7 @@ def test_a_killed_rank_is_replaced_alone(record_property):
 
 @pytest.fixture
 def session():
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    with sw.Session.join(rank=0, world_size=1, port=port) as joined:
+    with sw.Session.join(rank=0, world_size=1, port=free_port()) as joined:
         yield joined
 
 

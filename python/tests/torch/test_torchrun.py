@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -14,15 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from ports import free_port
 from training import differences
 
 SCRIPT = pathlib.Path(__file__).with_name("restart.py")
 SECONDS = 240
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def start(ranks: int, *arguments: Any, script: pathlib.Path = SCRIPT, restarts: int = 0, **more: str) -> subprocess.Popen[str]:
