@@ -106,7 +106,7 @@ def run() -> Iterator[Callable[..., Program]]:
             program.process.communicate()
 
 
-def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 30) -> bool:
     """Whether the condition comes true in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
