@@ -41,7 +41,7 @@ struct Survivor {
     write_frame(child.socket(), fabric->address());
   }
   template <typename Met>
-  bool until(Met met, std::chrono::milliseconds at_most = 10s) {
+  bool until(Met met, std::chrono::milliseconds at_most = promptly) {
     return run_until([this] { fabric->progress(); }, met, at_most);
   }
 };

@@ -37,7 +37,7 @@ BOOST_DATA_TEST_CASE(sends_under_way_end_with_a_fault, boost::unit_test::data::m
   const auto before = done();
   pair.to_right->abort();
   BOOST_TEST(done() == before);  // never inside abort()
-  BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return all_done(sent); }, 10s));
+  BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return all_done(sent); }, promptly));
   if (size == large) {
     for (const Result& result : sent) BOOST_TEST(!result.succeeded());
   }
@@ -68,9 +68,9 @@ BOOST_AUTO_TEST_CASE(receives_under_way_end_and_are_not_written_any_more,
         pair.left->progress();
         if (received.empty()) pair.right->progress();
       },
-      [&] { return !received.empty(); }, 10s));
+      [&] { return !received.empty(); }, promptly));
   pair.to_right->abort();
-  BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return all_done(received); }, 10s));
+  BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return all_done(received); }, promptly));
   if (protocol().starts_with("tcp")) {  // its bytes arrive only while the peer makes progress
     BOOST_TEST(std::none_of(received.begin(), received.end(), [](const Result& one) { return one.succeeded(); }));
   }
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_aborted_twice_and_a_new_one_made,
   send(*pair.to_right, {}, payload, sent.completion());
   pair.to_right->abort();
   pair.to_right->abort();
-  BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return sent.done; }, 10s));
+  BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return sent.done; }, promptly));
   BOOST_TEST(!sent.succeeded());
   pair.to_right->abort();
   pair.to_right.reset();

@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_a_sleeper,
           pollfd entry{.fd = pair.right->event_descriptor(), .events = POLLIN, .revents = 0};
           ::poll(&entry, 1, sent.done ? 1000 : 1);
         },
-        [&] { return sent.done && pair.right_mail.complete() == before + 1; }, 10s);
+        [&] { return sent.done && pair.right_mail.complete() == before + 1; }, promptly);
     BOOST_REQUIRE(arrived);
   }
 }

@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(the_payload_of_a_copied_message_is_that_of_the_time_when_it
   Bytes memory = small;
   Result second;
   send(*pair.to_right, text("small"), memory, second.completion());
-  BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return second.done; }, 10s));
+  BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return second.done; }, promptly));
   std::ranges::fill(memory, std::byte{0});
   BOOST_REQUIRE(pair.until([&] { return pair.right_mail.complete() == 2; }));
   BOOST_TEST(pair.right_mail.messages.back()->result.succeeded());
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(a_fabric_can_talk_to_itself) {
   const Bytes payload = pattern(1 << 20);
   Result sent;
   send(*endpoint, text("me"), payload, sent.completion());
-  BOOST_REQUIRE(run_until([&] { fabric->progress(); }, [&] { return sent.done && mail.complete() == 1; }, 10s));
+  BOOST_REQUIRE(run_until([&] { fabric->progress(); }, [&] { return sent.done && mail.complete() == 1; }, promptly));
   BOOST_TEST(same_bytes(mail.messages.front()->payload, payload));
 }
 
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(a_handler_that_throws_loses_its_own_message_only) {
     }
   };
   BOOST_REQUIRE(run_until(
-      step, [&] { return first.done && second.done && pair.right_mail.complete() == 1; }, 10s));
+      step, [&] { return first.done && second.done && pair.right_mail.complete() == 1; }, promptly));
   BOOST_TEST(caught == 1);
 }
 

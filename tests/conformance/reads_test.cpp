@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_sleeps_when_the_peer_closes) {
   Bytes into(100);
   Result late;
   read(*readable.pair.to_left, *readable.remotes.front(), 0, into, late.completion());
-  BOOST_REQUIRE(run_until([&] { fabric.progress(); }, [&] { return late.done; }, 10s));
+  BOOST_REQUIRE(run_until([&] { fabric.progress(); }, [&] { return late.done; }, promptly));
   BOOST_REQUIRE(late.outcome.has_value());
   BOOST_TEST((late.outcome->code == ErrorCode::peer_lost), late.outcome->message);
 }
@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_destroyed_by_the_completion_of_a_read_an
           ++caught;
         }
       },
-      [&] { return after.done && thrown; }, 10s));
+      [&] { return after.done && thrown; }, promptly));
   BOOST_TEST(caught == 1);
   bool destroyed = false;
   read(*readable.pair.to_left, *readable.remotes.front(), 0, into, [&](const transport::Outcome&) {
@@ -297,7 +297,7 @@ BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fa
     Result result;
     read(*pair.to_left, *remote, 0, into, result.completion());
     const auto until = Clock::now() + std::chrono::microseconds(2400 * round / withdrawals);
-    run_until([&] { pair.step(); }, [&] { return Clock::now() > until; }, 10s);
+    run_until([&] { pair.step(); }, [&] { return Clock::now() > until; }, promptly);
     region.reset();
     std::memset(memory.data(), 0xee, memory.size());
     BOOST_REQUIRE(pair.until([&] { return result.done; }));

@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(a_fabric_is_closed_while_another_thread_sends_to_it) {
       }
       address.set_value(right->address());
       while (!connected) right->progress();
-      run_until([&] { right->progress(); }, [&] { return mail.complete() > 5; }, 10s);
+      run_until([&] { right->progress(); }, [&] { return mail.complete() > 5; }, promptly);
       back.reset();
       right.reset();
     });
@@ -128,9 +128,9 @@ BOOST_AUTO_TEST_CASE(a_fabric_is_closed_while_another_thread_sends_to_it) {
           for (; under_way < 8; ++under_way) send(*endpoint, {}, payload, [&](const auto&) { --under_way; });
           left->progress();
         },
-        [&] { return endpoint->failed(); }, 10s);
+        [&] { return endpoint->failed(); }, promptly);
     BOOST_TEST(endpoint->failed());
-    BOOST_TEST(run_until([&] { left->progress(); }, [&] { return under_way == 0; }, 10s));
+    BOOST_TEST(run_until([&] { left->progress(); }, [&] { return under_way == 0; }, promptly));
     receiver.join();
   }
 }

@@ -368,7 +368,8 @@ BOOST_AUTO_TEST_CASE(who_was_refused_everywhere_says_by_whom_when_its_time_is_ov
   const auto began = std::chrono::steady_clock::now();
   for (const std::string& more : {std::string(), "127.0.0.1 " + std::to_string(free_port()) + "\n"}) {
     store->put("shardwire/rendezvous/job", bytes_of(at + more));
-    const Error error = failure_of([&] { Session::join(through(store, 1, 2), patient_for(500ms)); });
+    const auto join = [&](Duration timeout) { Session::join(through(store, 1, 2), patient_for(timeout)); };
+    const Error error = failure_by(500ms, join, [](const Error& one) { return says(one, "this is job 'other'"); });
     BOOST_TEST((error.code() == ErrorCode::timed_out));
     BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
     const std::string port = at.substr(at.find(' ') + 1, at.size() - at.find(' ') - 2);
@@ -411,7 +412,7 @@ BOOST_AUTO_TEST_CASE(an_address_that_the_store_names_anew_is_given_its_time) {
       store->put("shardwire/rendezvous/job", bytes_of("127.0.0.1 " + std::to_string(later.number()) + "\n"));
       return;
     }
-    const Error error = failure_of([&] { Session::join(through(store, 1, 2), patient_for(2500ms)); });
+    const Error error = failure_of([&] { Session::join(through(store, 1, 2), patient_for(4s)); });
     require(error.code() == ErrorCode::timed_out, "timed out");
     require(says(error, "port " + std::to_string(later.number())), error.what());
   });

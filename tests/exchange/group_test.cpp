@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_waits_no_longer_is_heard_by_those_who_come_la
   const Deadline deadline(120s);
   Pair pair;
   pair.forced = {true, true};
-  pair.deadlines = {1s, 30s};
+  pair.deadlines = {3s, 30s};
   std::latch over(1);
   pair.before_member_1 = &over;
   std::array<std::optional<Error>, member_count> errors;

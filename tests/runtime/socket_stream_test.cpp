@@ -61,7 +61,7 @@ struct Ends {
 
   template <typename Met>
   bool await(Met met) {
-    return run_until([] { ::usleep(1000); }, [&] { return loop.call(met); }, 10s);
+    return run_until([] { ::usleep(1000); }, [&] { return loop.call(met); }, promptly);
   }
   Bytes read(std::size_t size) const {
     Bytes out(size);
@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(descriptors_that_nobody_takes_are_bounded) {
     ends.stream->start_reading();
   });
   auto ended = ends.ended.get_future();
-  BOOST_REQUIRE((ended.wait_for(10s) == std::future_status::ready));
+  BOOST_REQUIRE((ended.wait_for(promptly) == std::future_status::ready));
   BOOST_TEST(ended.get() == uv_message(UV_EPROTO));
 }
 
@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(the_end_comes_after_what_was_sent_before_it) {
   }
   ends.far.reset();
   auto ended = ends.ended.get_future();
-  BOOST_REQUIRE((ended.wait_for(10s) == std::future_status::ready));
+  BOOST_REQUIRE((ended.wait_for(promptly) == std::future_status::ready));
   BOOST_TEST(ended.get() == "the peer closed its connection");
   BOOST_TEST((ends.loop.call([&] { return ends.received; }) == last));
 }
@@ -258,7 +258,7 @@ BOOST_AUTO_TEST_CASE(a_stream_that_finishes_sends_what_is_queued_and_one_that_is
     Ends ends(4096);
     ends.loop.call([&] {
       ends.stream->write(some_bytes(500'000));
-      finishes ? ends.stream->finish(5s) : ends.stream->drop();
+      finishes ? ends.stream->finish(promptly) : ends.stream->drop();
       ends.stream.reset();
     });
     const std::size_t got = ends.read(500'000).size();

@@ -84,7 +84,7 @@ struct Group {
     for (int rank = 0; rank < size; ++rank) members.push_back(open(kind, id, rank, size));
   }
   template <typename Met>
-  bool until(Met met, std::chrono::milliseconds at_most = 10s) {
+  bool until(Met met, std::chrono::milliseconds at_most = promptly) {
     return progress_until(members, met, at_most);
   }
   std::vector<std::unique_ptr<Collective>> members;

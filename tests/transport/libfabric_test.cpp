@@ -259,7 +259,8 @@ BOOST_AUTO_TEST_CASE(it_needs_a_socket_to_its_peer) {
     const auto endpoint = pair.left->connect({.address = pair.right->address(), .sockets = std::move(sockets.here)});
     const std::byte word{1};
     require(::write(sockets.there.front().descriptor.get(), &word, 1) == 1, "write");
-    require(run_until([&] { pair.step(); }, [&] { return endpoint->failed(); }, 5s), "a byte on it means nothing");
+    require(run_until([&] { pair.step(); }, [&] { return endpoint->failed(); }, promptly),
+            "a byte on it means nothing");
   });
 }
 

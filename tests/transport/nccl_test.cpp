@@ -51,10 +51,10 @@ struct Couple {
     members[1]->round({}, std::span(&receive, 1), results[1].completion());
   }
   template <typename Met>
-  bool until(Met met, std::chrono::milliseconds at_most = 10s) {
+  bool until(Met met, std::chrono::milliseconds at_most = promptly) {
     return progress_until(members, met, at_most);
   }
-  bool until_both_done(std::chrono::milliseconds at_most = 10s) {
+  bool until_both_done(std::chrono::milliseconds at_most = promptly) {
     return until([this] { return results[0].done && results[1].done; }, at_most);
   }
 
@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(an_abort_that_hangs_holds_nobody_up) {
   BOOST_TEST((std::chrono::steady_clock::now() - leaving < promptly));
   FakeNccl::instance().release();
   BOOST_TEST(
-      run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().aborts() == 2; }, 5s));
+      run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().aborts() == 2; }, promptly));
 }
 
 BOOST_AUTO_TEST_CASE(who_goes_in_the_middle_of_a_round_does_not_wait_for_it) {
@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_has_to_fit_and_stays_his) {
     const GroupReceive receive{0, {in.data(), in.size(), on_device}};
     RoundResult result;
     group->round(std::span(&send, 1), std::span(&receive, 1), result.completion());
-    BOOST_REQUIRE(run_until([&] { group->progress(); }, [&] { return result.done; }, 10s));
+    BOOST_REQUIRE(run_until([&] { group->progress(); }, [&] { return result.done; }, promptly));
     BOOST_TEST((in == out));
   }
   BOOST_TEST(FakeNccl::instance().destroyed() == 0);
@@ -264,10 +264,13 @@ BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_that_blocks_holds_nobody_up) {
   const Deadline deadline(120s);
   for (const bool hangs : {false, true}) {
     const auto communicators = blocking_communicators({.rounds_hang = hangs});
-    Couple couple({}, {.abort = 200ms}, communicators);
+    Couple couple({}, {.abort = hangs ? 200ms : 20'000ms}, communicators);
+    const auto blocked = [](int count) { return [count] { return FakeNccl::instance().blocked() == count; }; };
     const auto began = std::chrono::steady_clock::now();
     couple.post();
-    BOOST_TEST(couple.until_both_done(hangs ? 50ms : 10s) == !hangs);
+    if (hangs) BOOST_REQUIRE(couple.until(blocked(2)));
+    BOOST_TEST(couple.until_both_done(hangs ? 50ms : promptly) == !hangs);
+    if (!hangs) BOOST_REQUIRE(couple.until(blocked(0)));
     BOOST_TEST((couple.in == couple.out) == !hangs);
     for (const auto& member : couple.members) member->abort();
     BOOST_REQUIRE(couple.until_both_done());
@@ -280,8 +283,8 @@ BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_that_blocks_holds_nobody_up) {
     couple.members.clear();
     BOOST_TEST(FakeNccl::instance().blocked() == (hangs ? 2 : 0));
     FakeNccl::instance().release();
-    BOOST_REQUIRE(
-        run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().blocked() == 0; }, 5s));
+    BOOST_REQUIRE(run_until([] { std::this_thread::sleep_for(1ms); },
+                            [] { return FakeNccl::instance().blocked() == 0; }, promptly));
     BOOST_TEST(FakeNccl::instance().aborts() == 0);
     for (nccl::Communicator* const own : communicators) {
       FakeNccl::with_device(0, [own] { FakeNccl::api().destroy(own); });

@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(whatever_comes_over_the_socket_fails_the_endpoint) {
     support::send_with_descriptors(ends[1].get(), words,
                                    std::vector<int>(static_cast<std::size_t>(with_descriptors), 0));
     BOOST_TEST(!fabric->arm());
-    BOOST_TEST(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, 5s));
+    BOOST_TEST(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, promptly));
     BOOST_TEST(open_descriptors() == before - 1);  // the closed socket
     BOOST_TEST(!fabric->progress());
     BOOST_TEST(fabric->arm());  // the fabric no longer wakes a sleeper
@@ -210,7 +210,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_shuts_its_side_down_has_gone) {
   auto ends = local_sockets();
   const auto endpoint = fabric->connect({.address = fabric->address(), .sockets = list_of_one(std::move(ends[0]))});
   ::shutdown(ends[1].get(), SHUT_WR);
-  BOOST_TEST(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, 5s));
+  BOOST_TEST(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, promptly));
 }
 
 BOOST_AUTO_TEST_CASE(sockets_of_other_kinds_are_refused) {
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_not_the_process_behind_the_socket_is_mapped_
   // After the other process has ended.
   other.kill();
   other.reap();
-  BOOST_REQUIRE(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, 5s));
+  BOOST_REQUIRE(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, promptly));
 }
 
 BOOST_AUTO_TEST_CASE(why_attach_does_not_work_is_said) {

@@ -66,7 +66,8 @@ struct Reader {
   transport::Outcome read_all(const transport::RemoteRegion& region, Bytes& into) {
     Result result;
     test::read(*endpoint, region, 0, into, result.completion());
-    if (!run_until([&] { fabric->progress(); }, [&] { return result.done; }, 10s)) throw std::runtime_error("no end");
+    if (!run_until([&] { fabric->progress(); }, [&] { return result.done; }, promptly))
+      throw std::runtime_error("no end");
     return result.outcome;
   }
 };

@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(adopted_memory_of_a_dead_process_fails_and_its_arena_stays)
   const Outcome outcome = reader.read_all(*adopted, into);
   BOOST_REQUIRE(outcome.has_value());
   BOOST_TEST((outcome->code == ErrorCode::peer_lost), outcome->message);
-  BOOST_TEST(run_until([&] { reader.fabric->progress(); }, [&] { return reader.endpoint->failed(); }, 5s));
+  BOOST_TEST(run_until([&] { reader.fabric->progress(); }, [&] { return reader.endpoint->failed(); }, promptly));
   BOOST_TEST(same_bytes(arena->mapped().span(), pattern(region_bytes, 5)));
 }
 
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(a_peer_has_gone_although_its_child_lives_on) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::close(socket);
-      ::alarm(20);
+      ::alarm(120);
       while (true) ::pause();
     }
     write_frame(socket, std::as_bytes(std::span(&child, 1)));
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(a_peer_has_gone_although_its_child_lives_on) {
   std::memcpy(&child, told.data(), sizeof child);
   owner.kill();
   owner.reap();
-  BOOST_TEST(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, 5s));
+  BOOST_TEST(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, promptly));
   BOOST_TEST(::kill(child, SIGKILL) == 0);
 }
 

@@ -78,7 +78,7 @@ class ByHand {
     for (int i = 0; i < times; ++i) fabric->progress();
   }
   bool until(const std::function<bool()>& met) {
-    return run_until([this] { fabric->progress(); }, met, 10s);
+    return run_until([this] { fabric->progress(); }, met, promptly);
   }
   /// Whether there is no work, and nothing that would wake a sleeper.
   [[nodiscard]] bool is_idle() {
@@ -366,7 +366,7 @@ BOOST_DATA_TEST_CASE(one_stream_that_ends_ends_them_all, boost::unit_test::data:
     pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
     BOOST_REQUIRE(::poll(&entry, 1, 5000) == 1);
   };
-  BOOST_REQUIRE(run_until([&] { sleep(*peer.fabric); }, all_done, 10s));
+  BOOST_REQUIRE(run_until([&] { sleep(*peer.fabric); }, all_done, promptly));
   BOOST_TEST(peer.endpoint->failed());
   BOOST_TEST((sent.outcome && sent.outcome->code == ErrorCode::peer_lost));
   BOOST_TEST(peer.messages[0]->result.succeeded());  // received bytes were accepted

@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(sockets_that_will_not_do_are_refused) {
   ::setsockopt(ends[1].get(), SOL_SOCKET, SO_LINGER, &cut, sizeof cut);
   ends[1].reset();
   const auto endpoint = left->connect({.address = address, .sockets = one(ends[0].release())});
-  BOOST_TEST(run_until([&] { left->progress(); }, [&] { return endpoint->failed(); }, 5s));
+  BOOST_TEST(run_until([&] { left->progress(); }, [&] { return endpoint->failed(); }, promptly));
 }
 
 BOOST_DATA_TEST_CASE(what_was_posted_before_the_endpoint_goes_leaves, boost::unit_test::data::make(kinds), streams) {
@@ -363,7 +363,7 @@ BOOST_AUTO_TEST_CASE(a_child_of_fork_keeps_no_connection_open) {
     ::_exit(0);
   }
   pair.to_right.reset();
-  BOOST_TEST(pair.until([&] { return pair.to_left->failed(); }, 5s));
+  BOOST_TEST(pair.until([&] { return pair.to_left->failed(); }, promptly));
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
 }

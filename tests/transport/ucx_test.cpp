@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_killed_is_noticed_while_a_child_of_it_lives_
     const auto lost = [&] { return endpoint->failed(); };
     if (run_until([&] { fabric->progress(); }, lost, 200ms)) throw std::runtime_error("lost too early");
     peer.kill();
-    const bool noticed = run_until([&] { fabric->progress(); }, lost, 5s);
+    const bool noticed = run_until([&] { fabric->progress(); }, lost, promptly);
     if (::kill(child, SIGKILL) != 0) throw std::runtime_error("the child was gone as well");
     if (!noticed) throw std::runtime_error("the death was not noticed");
   });
