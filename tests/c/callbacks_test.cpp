@@ -117,9 +117,11 @@ BOOST_AUTO_TEST_CASE(a_store_that_was_refused_is_not_released) {
 BOOST_AUTO_TEST_CASE(an_exception_of_a_progress_callback_ends_the_restore) {
   const Job job;
   const auto wanted = job.wanted();
+  auto options = initialized(shardwire_restore_options_init);
+  options.name = "nobody publishes this";  // it runs until the callback is there
   Handle<shardwire_restore> restore(shardwire_restore_free);
   succeeds([&](auto error) {
-    return shardwire_session_restore(job.session.get(), wanted.get(), nullptr, &restore.get(), error);
+    return shardwire_session_restore(job.session.get(), wanted.get(), &options, &restore.get(), error);
   });
   const auto callback = [](void*, const shardwire_progress*) { throw_number(); };
   succeeds([&](auto error) { return shardwire_restore_on_progress(restore.get(), callback, nullptr, 0, error); });

@@ -206,14 +206,17 @@ BOOST_AUTO_TEST_CASE(a_callback_cannot_publish_with_buddies) {
   const Deadline deadline(240s);
   TwoHosts job("callback");
   job.publish(1);
+  State late(0, 1);
   State state(0, 1);
+  late.set(2);
   state.catalog.add_value({"", "step"});
-  RestoreOptions slowly = newest();
-  slowly.ingress_bytes_per_second = 2000;  // so that it is not over before the callback is there
-  Restore restore = job.sessions[0]->restore(state.catalog, slowly);
+  RestoreOptions options = within(patience);
+  options.name = "late";
+  Restore restore = job.sessions[0]->restore(state.catalog, options);
   std::promise<ErrorCode> code;
   restore.on_done(
       [&] { code.set_value(failure_of([&] { job.sessions[0]->publish(job.states[0].catalog, copied(2)); }).code()); });
+  const Publication publication = job.sessions[0]->publish(late.catalog, {.name = "late"});
   restore.wait();
   BOOST_TEST((code.get_future().get() == ErrorCode::unsupported));
 }
