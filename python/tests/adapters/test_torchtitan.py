@@ -308,11 +308,11 @@ def a_rank_is_lost_while_it_saves(rank: int, world: int, folder: str) -> None:
         session.gather("lost", b"", 60)
         steps = {name: session.inventory(name).step for name in ("torchtitan/0", "torchtitan/1")}
         assert set(steps.values()) == {FIRST, 9}, steps
-        again = job.trainer(LAST, seed=2, load_from_files=False, timeout=5)
+        again = job.trainer(LAST, seed=2, load_from_files=False, timeout=20)
         assert loaded(again) == expected
         # The next save replaces what was left of the lost one.
         again.checkpointer._publish(11)
-        assert loaded(job.trainer(LAST, seed=3, load_from_files=False, timeout=5))["trainer"] == expected["trainer"]
+        assert loaded(job.trainer(LAST, seed=3, load_from_files=False, timeout=20))["trainer"] == expected["trainer"]
         left = [session.inventory(name) for name in steps]
         assert {inventory.step for inventory in left if inventory.publishers} == {11}
         session.gather("end", b"", 60)
@@ -340,7 +340,7 @@ def a_rank_is_replaced(rank: int, world: int, folder: str, parallelism: dict[str
     from_peers: list[int] = []
     load = trainer.checkpointer._load_from_peers
     trainer.checkpointer._load_from_peers = lambda *which: (load(*which), from_peers.append(which[0]))
-    same = loaded(trainer) == expected and time.monotonic() - began < 20
+    same = loaded(trainer) == expected and time.monotonic() - began < 50
     dist.barrier()
     example()["use_session"](None)
     session.close()

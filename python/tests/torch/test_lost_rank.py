@@ -30,7 +30,7 @@ def replaced(rank: int, world: int, wrapper: str, folder: str, survives: bool) -
         model, optimizer = build(wrapper, "adamw", 2, world)
         with swt.join(store, rank, world) as session:
             try:
-                assert swt.restore_into(session, model, optimizer, timeout=20 if survives else 3).step == 7
+                assert swt.restore_into(session, model, optimizer, timeout=20 if survives else 6).step == 7
             except sw.Error as caught:
                 error = type(caught), bool(caught.gaps)
     else:
