@@ -117,6 +117,7 @@ class ModelCatalog:
         self.modules = parts.modules
         self._with_extra = extra_states(parts.modules)
         self.places = Places([module for _, module in parts.modules], optimizers, self.parameters, self._sources)
+        del self._memories, self._sources  # Python would look through all of them at each search for garbage
 
     def record_event(self) -> None:
         """Orders reads and writes of device memory behind the work that is queued now. Before each use of the catalog."""
