@@ -12,7 +12,7 @@ from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Restore, Se
 from .._types import Replicas, Verify
 from ._absent import OneElement
 from ._awaiting import Deadline, reading
-from ._layouts import Local, Ranks
+from ._layouts import Local
 from ._model import add_tensor, text_of
 
 
@@ -51,20 +51,24 @@ def move(session: Session, wanted: Catalog, inventory: Inventory, until: Deadlin
     return report
 
 
-def require_equal(session: Session, ranks: Ranks, tied: Sequence[tuple[TensorKey, TensorKey, Local]], request: Mapping[str, Any]) -> None:
-    """Raises LayoutMismatch if two of the sources' tensors, which are one here, differ. `request`: of Session.restore()."""
-    catalog = Catalog(ranks.own, ranks.count)
+Ties = Sequence[tuple[TensorKey, TensorKey, Local]]
+"""Two of the sources' tensors that are one here, and the second one's part here."""
+
+
+def add_copies(wanted: Catalog, parts: Mapping[TensorKey, Local]) -> dict[TensorKey, torch.Tensor]:
+    """New tensors, added to the catalog, that receive what belongs into these parts."""
     copies: dict[TensorKey, torch.Tensor] = {}
-    for first, second, local in tied:
-        for key in (first, second):
-            if key not in copies:
-                here = local.tensor
-                copies[key] = torch.empty_strided(here.shape, here.stride(), dtype=here.dtype, device=here.device)
-                add_tensor(catalog, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
-    if tied:
-        session.restore(catalog, **request).wait()
+    for key, local in parts.items():
+        here = local.tensor
+        copies[key] = torch.empty_strided(here.shape, here.stride(), dtype=here.dtype, device=here.device)
+        add_tensor(wanted, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
+    return copies
+
+
+def require_equal(tied: Ties, received: Mapping[TensorKey, torch.Tensor]) -> None:
+    """Raises LayoutMismatch if two of the sources' tensors that are one here differ. `received`: both tensors of each tie."""
     for first, second, _ in tied:
-        if not torch.equal(_bytes_of(copies[first]), _bytes_of(copies[second])):
+        if not torch.equal(_bytes_of(received[first]), _bytes_of(received[second])):
             raise LayoutMismatch(f"{text_of(first)} and {text_of(second)} are one tensor here, but two in the sources, which differ")
 
 

@@ -27,7 +27,7 @@ from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
 from ._layouts import Local, Ranks, local_of, ranks_of
 from ._model import add_tensor
-from ._moving import require_equal
+from ._moving import add_copies, require_equal
 from ._state_dict import TENSOR, VALUE, path_of, step_of
 from ._values import from_value
 
@@ -178,6 +178,7 @@ class PeerReader(StorageReader):
             else:
                 tensors.setdefault(item.storage_index.fqn, []).append((item, planner.resolve_tensor(item).detach()))
         seen: dict[tuple[Any, ...], TensorKey] = {}
+        direct: dict[TensorKey, Local] = {}
         tied: list[tuple[TensorKey, TensorKey, Local]] = []
         for name, local in [*self._strided(planner), *((name, self._local(name, parts)) for name, parts in tensors.items()
                                                        if not self._by_layout(planner, name))]:
@@ -188,15 +189,18 @@ class PeerReader(StorageReader):
                 if len(tensors.get(name, ())) == 1 == len(tensors.get(first.fqn, ())):
                     tied.append((first, key, local))
                 continue  # a second name of the same tensor
+            direct[key] = local
+        for key, local in direct.items():
             owner.append(local.tensor)
             add_tensor(wanted, key, local, owner)
+        copies = add_copies(wanted, {second: local for _, second, local in tied})
         for name in dict.fromkeys(item.storage_index.fqn for item in others):
             wanted.add_value(name, VALUE, agree="any")
         with reading(self._session, self._name, inventory):
-            request: dict[str, Any] = {"name": self._name, "step": inventory.step, "replicas": "first", "discovery_grace": 0}
-            require_equal(self._session, self._ranks, tied, {**request, "timeout": until.left()})
-            restore = self._session.restore(wanted, timeout=until.left(), verify=self._verify, **request)
+            restore = self._session.restore(wanted, name=self._name, step=inventory.step, timeout=until.left(), verify=self._verify,
+                                            replicas="first", discovery_grace=0)
             self.report = restore.wait()
+        require_equal(tied, {**{key: local.tensor for key, local in direct.items()}, **copies})
         for item in others:
             file = io.BytesIO()
             torch.save(from_value(restore.value(item.storage_index.fqn, VALUE)), file)

@@ -14,7 +14,7 @@ from torch.distributed.tensor import empty as empty_dtensor
 from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
-from .. import Inventory, LayoutMismatch, Progress, Restore, Session, TensorInfo, TensorKey
+from .. import Catalog, Inventory, LayoutMismatch, Progress, Restore, Session, TensorInfo, TensorKey
 from .._types import Absent, Replicas, Seconds, Verify
 from . import _shared as shared
 from ._absent import absence_of
@@ -27,7 +27,7 @@ from ._hooks import is_of_hooks, load_optimizer, loader, loads
 from ._layouts import Local, Ranks
 from ._lists import Tensors, is_one, items_of, sent_tensors, tensors_in, tensors_of, with_tensors
 from ._model import PLAIN, Memories, buffers, extra_states, reshard, text_of
-from ._moving import RestoreResult, move, require_equal
+from ._moving import RestoreResult, add_copies, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           steps_on_device, tie_of)
 from ._quantized import new_part
@@ -454,7 +454,11 @@ def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Publi
             if holders and len(holders) < len(names):
                 raise LayoutMismatch(f"{' and '.join(names)} are one parameter here, but of its sources only {holders[0]} has {state}")
             tied.extend((TensorKey(holders[0], state), TensorKey(name, state), local) for name in holders[1:])
-    require_equal(session, wanted.ranks, tied, request)
+    if tied:
+        catalog = Catalog(wanted.ranks.own, wanted.ranks.count)
+        copies = add_copies(catalog, {key: local for first, second, local in tied for key in (first, second)})
+        session.restore(catalog, **request).wait()
+        require_equal(tied, copies)
 
 
 def _parts_of_states(one: Optimized) -> dict[str, Local]:

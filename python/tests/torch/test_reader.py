@@ -83,9 +83,35 @@ def test_two_names_of_one_tensor(session, whole, place):
     with swt.publish_state_dict(session, {"a": torch.ones(3, 4), "b": torch.ones(3, 4), "c": torch.full((3, 4), 2.0)}, name="tied"):
         with pytest.raises(dcp.CheckpointException, match="a and c are one tensor here, but two in the sources, which differ"):
             load(session, {"a": tensor, "c": tensor}, name="tied")
-        assert not whole.any()
-        load(session, {"a": tensor, "b": tensor}, name="tied")
+        assert torch.equal(tensor, torch.ones(3, 4)) and whole.sum() == 12  # those of the first entry
+        tensor.zero_()
+        reader = swt.PeerReader(session, name="tied", timeout=5)
+        load(session, {"a": tensor, "b": tensor}, reader=reader)
+        other, third = torch.zeros(3, 4), torch.zeros(3, 4)
+        load(session, {"a": third, "b": third, "c": other}, name="tied")
     assert torch.equal(tensor, torch.ones(3, 4)) and whole.sum() == 12
+    assert reader.report.needed_bytes == 2 * 12 * 4  # one restore has looked at both
+    assert torch.equal(third, torch.ones(3, 4)) and torch.equal(other, torch.full((3, 4), 2.0))
+
+
+class Halves(DefaultLoadPlanner):
+    """Reads the upper half of the first entry, and the lower half of the second, into the upper half of their tensors."""
+
+    def create_local_plan(self) -> Any:
+        plan = super().create_local_plan()
+        return dataclasses.replace(plan, items=[
+            dataclasses.replace(item, storage_offsets=torch.Size([2 * number, 0]), lengths=torch.Size([2, 3]))
+            for number, item in enumerate(plan.items)])
+
+
+def test_two_parts_that_are_one_tensor(session):
+    rows = torch.arange(12.0).reshape(4, 3)
+    tensor = torch.zeros(4, 3)
+    with swt.publish_state_dict(session, {"a": rows, "b": rows.roll(2, 0), "c": rows}, name="parts"):
+        load(session, {"a": tensor, "b": tensor}, Halves(), name="parts")
+        assert torch.equal(tensor[:2], rows[:2]) and not tensor[2:].any()
+        with pytest.raises(dcp.CheckpointException, match="a and c are one tensor here"):
+            load(session, {"a": tensor, "c": tensor}, Halves(), name="parts")
 
 
 def test_a_reader_serves_several_loads_and_steps(session, published):
