@@ -249,12 +249,3 @@ class Catalogs:
         known = self._kept[wanting, ranks.key, key] = ModelCatalog(parts or parts_of(self.model, listed, ranks), listed, ranks, wanting,
                                                                   absent)
         return known
-
-
-def default_ranks(rank: int | None = None, world_size: int | None = None, ranks: int | Sequence[int] | None = None) -> Ranks:
-    import torch.distributed as dist
-
-    if rank is None or world_size is None:
-        joined = dist.is_available() and dist.is_initialized()
-        rank, world_size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
-    return Ranks(rank, world_size, ranks)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Sequence, cast
 
 import torch
@@ -13,9 +14,6 @@ from torch.distributed.tensor import placement_types as torch_placements
 from .. import Layout, LayoutMismatch, Replicate, Shard, StridedShard, Unsupported
 
 Numbers = Callable[[Sequence[int]], list[int]]
-
-# By mesh and placements: many tensors of a model have the same. The mesh is kept, so its id stays its own.
-_known: dict[tuple[Any, ...], tuple[Any, Layout]] = {}
 
 
 def is_dtensor(tensor: torch.Tensor) -> bool:
@@ -74,14 +72,7 @@ def _ranks(mesh: Any, placements: Sequence[Any]) -> list[int]:
 
 
 def _count(layout: Layout, shape: Sequence[int], rank: int) -> int:
-    return sum(_volume(box.size) for box, _, _ in layout.boxes_of(shape, rank))
-
-
-def _volume(size: Sequence[int]) -> int:
-    out = 1
-    for extent in size:
-        out *= extent
-    return out
+    return sum(math.prod(box.size) for box, _, _ in layout.boxes_of(shape, rank))
 
 
 def layout_of_spec(spec: Any, shape: Sequence[int], numbers: Numbers) -> Layout:
@@ -93,26 +84,21 @@ def layout_of_spec(spec: Any, shape: Sequence[int], numbers: Numbers) -> Layout:
     return layout
 
 
-def layout_of_dtensor(tensor: torch.Tensor, numbers: Numbers, numbers_key: Any = None,
+def layout_of_dtensor(tensor: torch.Tensor, numbers: Numbers, known: dict[tuple[Any, ...], tuple[Any, Layout]],
                       strided_first: bool | None = None) -> Layout:
-    """The layout of a DTensor. `numbers` gives ranks their numbers in the layout; `numbers_key` tells such functions apart.
+    """The layout of a DTensor. `numbers` gives ranks their numbers in the layout. `known` keeps layouts: many tensors have the same.
 
     A strided shard means that a later mesh dim has split the dim before. FSDP2 over TP really splits that way, while other
     DTensors split as their own arithmetic says; the two differ in uneven dims. `strided_first` tells which it is; None finds
     out by the number of elements that this rank has.
     """
     spec = tensor._spec  # type: ignore[attr-defined]
-    key: tuple[Any, ...] = (id(spec.mesh), spec.placements, getattr(spec, "shard_order", None), strided_first, numbers_key)
-    known = _known.get(key)
-    if known is not None:
-        return known[1]
     strided = any(isinstance(placement, torch_placements._StridedShard) for placement in spec.placements)
     uneven = strided and strided_first is None
-    if uneven:
-        key = (*key, tuple(tensor.shape))
-        known = _known.get(key)
-        if known is not None:
-            return known[1]
+    key = (id(spec.mesh), spec.placements, getattr(spec, "shard_order", None), strided_first, tuple(tensor.shape) if uneven else None)
+    found = known.get(key)
+    if found is not None:
+        return found[1]
     mesh, placements = _in_shard_order(spec)
     own = [_placement(placement) for placement in placements]
     ranks = numbers(_ranks(mesh, placements))
@@ -125,5 +111,5 @@ def layout_of_dtensor(tensor: torch.Tensor, numbers: Numbers, numbers_key: Any =
         [rank] = numbers([dist.get_rank()])
         if _count(layout, tensor.shape, rank) != local_tensor(tensor).numel():
             layout = made("mesh")
-    _known[key] = (spec.mesh, layout)
+    known[key] = (spec.mesh, layout)  # with the mesh, so that its id stays its own
     return layout

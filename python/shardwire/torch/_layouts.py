@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -62,6 +62,7 @@ class Ranks:
             self.own = self.numbers[own]
         if not 0 <= self.own < self.count:
             raise InvalidArgument(f"rank {own} has no number among {self.count} ranks of the layouts")
+        self.layouts: dict[tuple[Any, ...], tuple[Any, Layout]] = {}  # of DTensors
         self.key = (self.own, self.count, tuple(given) if isinstance(given, Sequence) else None)
 
     def of(self, ranks: Sequence[int]) -> list[int]:
@@ -101,15 +102,32 @@ def ranks_of(session: Session, given: int | Sequence[int] | Ranks | None = None)
     return ranks
 
 
+def default_ranks(rank: int | None = None, world_size: int | None = None, ranks: int | Sequence[int] | None = None) -> Ranks:
+    """Numbers of ranks where there is no session."""
+    if rank is None or world_size is None:
+        joined = dist.is_available() and dist.is_initialized()
+        rank, world_size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+    return Ranks(rank, world_size, ranks)
+
+
 REPLICATED = Layout.replicated()
 
 
 def local_of(tensor: torch.Tensor, ranks: Ranks, strided_first: bool | None = None) -> Local:
     """The local part of a DTensor, or of a tensor that this rank holds whole. `strided_first`: see layout_of_dtensor()."""
     if is_dtensor(tensor):
-        return Local(tuple(tensor.shape), layout_of_dtensor(tensor, ranks.of, ranks.key, strided_first), local_tensor(tensor),
-                     tensor)
+        return Local(tuple(tensor.shape), layout_of_dtensor(tensor, ranks.of, ranks.layouts, strided_first),
+                     local_tensor(tensor), tensor)
     return Local(tuple(tensor.shape), REPLICATED, tensor, tensor)
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """The layout of a DTensor over the ranks of the default process group; `Layout.replicated()` of another tensor.
+
+    Parameters of FSDP1 do not know theirs: see catalog_of(). For many tensors, local_of(tensor, ranks) with one
+    `ranks = ranks_of(session)` keeps the layouts.
+    """
+    return local_of(tensor, default_ranks()).layout
 
 
 def state_like(parameter: Local, ranks: Ranks, strided_first: bool | None = None) -> State:

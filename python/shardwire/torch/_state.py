@@ -9,9 +9,9 @@ from torch import nn
 
 from .. import Catalog, Progress, Publication, Session
 from .._types import Absent, Replicas, Seconds, Snapshot, Verify
-from ._catalog import Catalogs, default_ranks, without_collections
+from ._catalog import Catalogs, without_collections
 from ._latest import Latest
-from ._layouts import ranks_of
+from ._layouts import default_ranks, ranks_of
 from ._moving import RestoreResult
 from ._optimizers import Optimizers
 from ._publish import catalog_of as published_catalog
