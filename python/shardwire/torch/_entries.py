@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping, Union
 import torch
 from torch import nn
 
-from .. import Catalog, Inventory, LayoutMismatch, Progress, Publication, Restore, Session, TensorKey
+from .. import Catalog, Inventory, Progress, Publication, Restore, Session, TensorKey
 from .._types import Absent, Replicas, Seconds, Snapshot, Verify
 from ._absent import OneElement, absence_of
 from ._awaiting import Deadline
@@ -19,6 +19,7 @@ from ._extra import extra_values, received_extra, request_extra
 from ._layouts import Local, Ranks, local_of, ranks_of
 from ._model import add_tensor, buffers, modules, parameters
 from ._moving import RestoreResult, move
+from ._restore import Published, require_alike
 from ._values import from_value, to_value
 
 
@@ -117,12 +118,8 @@ def _wanted_catalog(entries: Entries, inventory: Inventory, ranks: Ranks, absent
                     ) -> Catalog:
     catalog = Catalog(ranks.own, ranks.count)
     owner = [local.tensor for local in entries.tensors.values()]
-    published, aliases = inventory.tensors, inventory.aliases
+    require_alike({key: (name_of(local.tensor.dtype), local.shape) for key, local in entries.tensors.items()}, Published(inventory))
     for key, local in entries.tensors.items():
-        theirs = published.get(key) or published.get(TensorKey(aliases.get(key.fqn, ""), key.state))
-        dtype = name_of(local.tensor.dtype)
-        if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
-            raise LayoutMismatch(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
         add_tensor(catalog, key, local, owner, one_element.ask(key, local, absence_of(key, absent) or "error"))
     for key in entries.values:
         catalog.add_value(key.fqn, key.state, absent="skip" if absence_of(key, absent) == "skip" else "error")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping
 
-from .. import Catalog, Error, TensorKey
-from ._values import from_value, to_value
+from .. import Catalog, TensorKey
+from ._values import from_value, value_of
 
 OF_ALL, _PER_RANK = "extra/", "extra_per_rank/"
 # Prefixes of values of the whole job, and of those that each rank has for itself.
@@ -21,14 +21,8 @@ class PerRank:
 
 def extra_values(extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:
     """What a publication has of `extra`."""
-    values = {}
-    for name, value in (extra or {}).items():
-        each = isinstance(value, PerRank)
-        try:
-            values[TensorKey("", (_PER_RANK if each else OF_ALL) + name)] = to_value(value.value if each else value)
-        except Error as error:
-            raise type(error)(f"extra '{name}': {error}") from error.__cause__
-    return values
+    return {TensorKey("", _PER_RANK + name if isinstance(value, PerRank) else OF_ALL + name):
+            value_of(f"extra '{name}'", value.value if isinstance(value, PerRank) else value) for name, value in (extra or {}).items()}
 
 
 def request_extra(wanted: Catalog, published: Iterable[TensorKey]) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any, Iterator, Mapping
 
 import torch
 
@@ -80,11 +80,6 @@ def with_tensors(name: str, thing: Any, tensors: Mapping[str, torch.Tensor]) -> 
     if type(thing) in (list, tuple):
         return type(thing)(with_tensors(f"{name}[{number}]", item, tensors) for number, item in enumerate(thing))
     return thing
-
-
-def items_of(name: str, states: Iterable[str]) -> list[str]:
-    """Those of the states that are tensors in the list `name`."""
-    return [state for state in states if state.startswith(f"{name}[")]
 
 
 def is_list(thing: Any) -> bool:

@@ -53,11 +53,9 @@ class Places:
         self._dtensors: list[torch.Tensor] = []
         flats: dict[int, torch.Tensor] = {}
         for source in sources:
-            if type(source) is torch.Tensor:
-                self._plain.append(source)
-            elif is_dtensor(source):
+            if type(source) is not torch.Tensor and is_dtensor(source):
                 self._dtensors.append(source)
-            elif is_flat(source):
+            elif type(source) is not torch.Tensor and is_flat(source):
                 flats[id(source)] = source
             else:
                 self._plain.append(source)

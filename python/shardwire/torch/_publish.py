@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
-from .. import Catalog, Error, TensorKey
+from .. import Catalog, TensorKey
 from ._catalog import GROUP, Catalogs, ModelCatalog
 from ._extra import OF_ALL, extra_values
 from ._hooks import beside_states, changes, saved
@@ -16,7 +16,7 @@ from ._lists import tensors_of
 from ._model import modules
 from ._optimizers import Optimized, empty_groups, entries, entry_name, options, tie_name
 from ._shared import tie_of, ties
-from ._values import to_value
+from ._values import to_value, value_of
 
 
 def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], state_dict: Mapping[str, Any] | None,
@@ -37,10 +37,7 @@ def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], sta
     kept = {key: module.get_extra_state() for key, module in held.extra_states()} if state_dict is None else {
         key: state_dict[key.fqn] for key, _ in held.extra_states() if key.fqn in state_dict}
     for key, value in (*kept.items(), *((TensorKey("", name), other) for name, other in others.items())):
-        try:
-            values[key] = to_value(value)
-        except Error as error:
-            raise type(error)(f"{key.fqn or key.state}: {error}") from error.__cause__
+        values[key] = value_of(key.fqn or key.state, value)
     for name in (*_ties_in_optimizers(held, optimizers), *ties(kept.items()), *ties(
             (TensorKey("", OF_ALL + name), value) for name, value in (extra or {}).items())):
         values[TensorKey("", name)] = None

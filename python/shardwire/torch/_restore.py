@@ -25,7 +25,7 @@ from ._dtypes import dtype_of, name_of
 from ._extra import received_extra, request_extra
 from ._hooks import is_of_hooks, load_optimizer, loader, loads
 from ._layouts import Local, Ranks
-from ._lists import Tensors, is_one, items_of, sent_tensors, tensors_in, tensors_of, with_tensors
+from ._lists import Tensors, is_one, sent_tensors, tensors_in, tensors_of, with_tensors
 from ._model import PLAIN, Memories, buffers, extra_states, reshard, text_of
 from ._moving import RestoreResult, add_copies, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
@@ -48,11 +48,7 @@ class Published:
         self.states: dict[str, dict[str, TensorInfo]] = {}
         """Tensors by the names of their parameter, then by state."""
         for (fqn, state), info in self.tensors.items():
-            states = self.states.get(fqn)
-            if states is None:
-                self.states[fqn] = {state: info}
-            else:
-                states[state] = info
+            self.states.setdefault(fqn, {})[state] = info
         for alias, fqn in self.aliases.items():
             if fqn in self.states:
                 self.states.setdefault(alias, self.states[fqn])
@@ -194,7 +190,8 @@ def _create_missing_states(parts: Parts, published: Published) -> None:
         kept = one.optimizer.state[one.parameter.key]
         for state in others:
             known = sent_tensors(one, state, kept.get(state))
-            items = {item: tensors.of(one, item, wanted.pop(item), known.get(item)) for item in items_of(state, wanted)}
+            items = {item: tensors.of(one, item, wanted.pop(item), known.get(item))
+                     for item in list(wanted) if item.startswith(f"{state}[")}
             if items.keys() != known.keys() or any(items[item] is not known[item] for item in items):
                 kept[state] = Tensors(items)
             elif is_one(kept.get(state)):
@@ -205,7 +202,7 @@ def _create_missing_states(parts: Parts, published: Published) -> None:
             kept.setdefault(state, None)
 
 
-def _require_alike(declared: Mapping[TensorKey, tuple[str, tuple[int, ...]]], published: Published) -> None:
+def require_alike(declared: Mapping[TensorKey, tuple[str, tuple[int, ...]]], published: Published) -> None:
     """The library checks this too, but knows fewer of the names."""
     wrong = []
     for key, (dtype, shape) in declared.items():
@@ -488,13 +485,13 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
         kept = catalogs.kept(ranks, True, asked)
         parts: ModelCatalog | Parts = kept or parts_of(model, listed, ranks)
         if isinstance(parts, Parts):  # states are made for parameters that are alike
-            _require_alike({TensorKey(one.fqn, PARAM): (name_of(one.local.tensor.dtype), one.local.shape) for one in parts.parameters},
+            require_alike({TensorKey(one.fqn, PARAM): (name_of(one.local.tensor.dtype), one.local.shape) for one in parts.parameters},
                            published)
             _require_no_more(parts, published, policy)
         with _states_of_sources(parts, published, policy):
             wanted = parts if isinstance(parts, ModelCatalog) else catalogs.of(ranks, True, asked, policy, parts)
             if not wanted.requested:
-                _require_alike(wanted.declared, published)
+                require_alike(wanted.declared, published)
                 _request_values(wanted, listed, published, policy)
                 wanted.requested = True
             with reading(session, name, inventory):

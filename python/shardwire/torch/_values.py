@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .. import TensorValue, Unsupported
+from .. import Error, TensorValue, Unsupported
 from ._dtypes import dtype_of, name_of
 
 _ITEMS = "\0items"  # a dict with other keys than text: its pairs
@@ -121,6 +121,14 @@ def to_value(thing: Any) -> Any:
         raise Unsupported(f"a {kind.__module__}.{kind.__qualname__} cannot be sent, because receivers run no code of senders. "
                           "Send what it is made of, or allow it by torch.serialization.add_safe_globals() on both sides") from error
     return {_SAVED: file.getvalue()}
+
+
+def value_of(name: str, thing: Any) -> Any:
+    """As to_value(). Errors begin with the name."""
+    try:
+        return to_value(thing)
+    except Error as error:
+        raise type(error)(f"{name}: {error}") from error.__cause__
 
 
 def is_same(first: Any, second: Any) -> bool:
