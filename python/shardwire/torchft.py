@@ -17,9 +17,9 @@ import torch
 from torch.distributed.tensor import DTensor
 from torchft.checkpointing.transport import CheckpointTransport
 
-from . import Error, InvalidArgument, Inventory, Layout, LayoutMismatch, Publication, Session, TensorKey, TimedOut, Unsupported
+from . import InvalidArgument, Inventory, Layout, LayoutMismatch, Publication, Session, TensorKey, TimedOut, Unsupported
 from ._types import Verify
-from .torch.adapter import Deadline, Entries, Local, Ranks, dtype_of, publish_entries, restore_entries, to_value
+from .torch.adapter import Deadline, Entries, Local, Ranks, dtype_of, publish_entries, restore_entries, value_of
 
 T = TypeVar("T")
 
@@ -74,15 +74,9 @@ class _State:
                 self.specs[path] = thing._spec
             return ["tensor", path]
         if self._sent and kind not in _PLAIN:
-            self._require_value(thing, path)
+            value_of(f"state{path}", thing)  # raises where receivers could not make it again
         self.objects.append(thing)
         return ["object", len(self.objects) - 1]
-
-    def _require_value(self, thing: Any, path: str) -> None:
-        try:
-            to_value(thing)
-        except Error as error:
-            raise type(error)(f"state{path}: {error}") from error.__cause__
 
     def form(self) -> bytes:
         """Tree and specs. In one piece, because values are not nested as deep, and specs share meshes."""

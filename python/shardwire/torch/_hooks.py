@@ -31,12 +31,7 @@ def _is_of_torch(hook: Any) -> bool:
     return str(getattr(hook, "__module__", "")).startswith("torch.")
 
 
-def _overrides(module: nn.Module, *names: str) -> bool:
-    """Whether its class has methods of its own in place of those of nn.Module."""
-    return _are_own(module, nn.Module, "torch.nn.", *names)
-
-
-def _are_own(thing: Any, base: Any, torchs: str, *names: str) -> bool:
+def _overrides(thing: Any, *names: str, base: Any = nn.Module, torchs: str = "torch.nn.") -> bool:
     """Whether the class of a thing has methods in place of those of `base`, from elsewhere than the package `torchs`."""
     kind = type(thing)
     return any(getattr(kind, name) is not getattr(base, name) and not getattr(kind, name).__module__.startswith(torchs)
@@ -251,7 +246,7 @@ def beside_states(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple
     for number, optimizer in enumerate(optimizers):
         kind = type(optimizer)
         if not (_own(optimizer._optimizer_state_dict_pre_hooks) or _own(optimizer._optimizer_state_dict_post_hooks)
-                or _are_own(optimizer, torch.optim.Optimizer, "torch.", "state_dict")):
+                or _overrides(optimizer, "state_dict", base=torch.optim.Optimizer, torchs="torch.")):
             continue
         given: dict[str, Any] = optimizer.state_dict()
         for name, value in _bare(optimizer).items():
@@ -270,7 +265,7 @@ def is_of_hooks(name: str) -> bool:
 def load_optimizer(number: int, optimizer: torch.optim.Optimizer, received: Mapping[str, Any]) -> bool:
     """Loads what an optimizer has, and what the sources' hooks added, through its hooks and methods. False if it has none."""
     if not (_own(optimizer._optimizer_load_state_dict_pre_hooks)
-            or _are_own(optimizer, torch.optim.Optimizer, "torch.", "load_state_dict")):
+            or _overrides(optimizer, "load_state_dict", base=torch.optim.Optimizer, torchs="torch.")):
         return False
     prefix = f"{_OPTIMIZER}{number}/"
     beside = {name[len(prefix):]: value for name, value in received.items() if name.startswith(prefix)}

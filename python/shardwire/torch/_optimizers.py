@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 from typing import Any, Iterator, Mapping, Sequence, Union
 
 import torch
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from .. import InvalidArgument, LayoutMismatch, TensorKey, Unsupported
+from .. import InvalidArgument, LayoutMismatch, Unsupported
 from ._dtensor import is_dtensor
 from ._layouts import REPLICATED, Local
 from ._model import Parameter
@@ -119,23 +118,6 @@ def entries(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[int, 
     """What optimizers keep under keys that are no parameters, such as a clock: number of the optimizer, key, entry."""
     return ((number, key, entry) for number, optimizer in enumerate(optimizers) for key, entry in optimizer.state.items()
             if not isinstance(key, torch.Tensor))
-
-
-_TIE = "optimizer_tie/"
-# Prefix of the names of a state that is the tensor of another one, and of that one.
-
-
-def tie_name(state: TensorKey, other: TensorKey) -> str:
-    """Under which is published that a state is the tensor of another one."""
-    return _TIE + json.dumps([*state, *other])
-
-
-def tie_of(name: str) -> tuple[TensorKey, TensorKey] | None:
-    """The two states of a published tie; None for other names."""
-    if not name.startswith(_TIE):
-        return None
-    fqn, state, *other = json.loads(name[len(_TIE):])
-    return TensorKey(fqn, state), TensorKey(*other)
 
 
 _GROUP = "optimizer_group/"

@@ -180,8 +180,9 @@ class PeerReader(StorageReader):
         seen: dict[tuple[Any, ...], TensorKey] = {}
         direct: dict[TensorKey, Local] = {}
         tied: list[tuple[TensorKey, TensorKey, Local]] = []
-        for name, local in [*self._strided(planner), *((name, self._local(name, parts)) for name, parts in tensors.items()
-                                                       if not self._by_layout(planner, name))]:
+        strided = self._strided(planner)
+        by_items = {name: self._local(name, parts) for name, parts in tensors.items() if name not in strided}
+        for name, local in {**strided, **by_items}.items():
             key = TensorKey(name, TENSOR)
             self._require_type(key, local.tensor)
             first = seen.setdefault((local.tensor.data_ptr(), local.tensor.shape, local.tensor.stride()), key)
@@ -211,15 +212,12 @@ class PeerReader(StorageReader):
                 planner.commit_tensor(item, tensor)
 
     # Items of dcp are wrong for uneven dims that are split twice: their tensors are restored by their layout instead.
-    def _by_layout(self, planner: LoadPlanner, key: str) -> bool:
-        return _is_strided(getattr(planner, "state_dict", {}).get(key))
-
-    def _strided(self, planner: LoadPlanner) -> list[tuple[str, Local]]:
+    def _strided(self, planner: LoadPlanner) -> dict[str, Local]:
         found = {key: tensor for key, tensor in getattr(planner, "state_dict", {}).items()
                  if _is_strided(tensor) and TensorKey(key, TENSOR) in self._infos}
         if found and not isinstance(planner, DefaultLoadPlanner):
             raise Unsupported(f"{next(iter(found))}: tensors of FSDP2 over TP need dcp's DefaultLoadPlanner")
-        return [(key, local_of(tensor, self._ranks)) for key, tensor in found.items()]
+        return {key: local_of(tensor, self._ranks) for key, tensor in found.items()}
 
     def _local(self, key: str, parts: list[tuple[ReadItem, torch.Tensor]]) -> Local:
         """One entry for all destinations of a key; places count from the lowest address."""

@@ -14,8 +14,8 @@ from ._hooks import beside_states, changes, saved
 from ._layouts import Ranks
 from ._lists import tensors_of
 from ._model import modules
-from ._optimizers import Optimized, empty_groups, entries, entry_name, options, tie_name
-from ._shared import tie_of, ties
+from ._optimizers import Optimized, empty_groups, entries, entry_name, options
+from ._shared import STATES, VALUES, tie_name, ties
 from ._values import to_value, value_of
 
 
@@ -31,7 +31,7 @@ def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], sta
     for name, empty in empty_groups(optimizers):
         values[TensorKey("", name)] = {option: to_value(value) for option, value in options(empty)}
     for state, other in held.ties:
-        values[TensorKey("", tie_name(state, other))] = None
+        values[TensorKey("", tie_name(STATES, state, other))] = None
     for number, key, entry in entries(optimizers):
         values[TensorKey("", entry_name(number, key))] = to_value(entry)
     kept = {key: module.get_extra_state() for key, module in held.extra_states()} if state_dict is None else {
@@ -78,7 +78,7 @@ def catalog_of(catalogs: Catalogs, ranks: Ranks, extra: Mapping[str, Any] | None
     names = (*sorted(extra or {}), *others, *(entry_name(number, key) for number, key, _ in entries(listed)))
     held = catalogs.of(ranks, wanting=False, key=("publish", names))
     values = _values(held, listed, state_dict, others, extra)
-    tied = tuple(key.state for key in values if key.fqn == "" and tie_of(key.state) is not None)
+    tied = tuple(key.state for key in values if key.fqn == "" and key.state.startswith(VALUES))
     if tied:
         held = catalogs.of(ranks, wanting=False, key=("publish", (*names, *tied)))
     held.set_values(values)

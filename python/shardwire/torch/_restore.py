@@ -29,7 +29,7 @@ from ._lists import Tensors, is_one, sent_tensors, tensors_in, tensors_of, with_
 from ._model import PLAIN, Memories, buffers, extra_states, reshard, text_of
 from ._moving import RestoreResult, add_copies, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
-                          steps_on_device, tie_of)
+                          steps_on_device)
 from ._quantized import new_part
 from ._values import from_value, is_same, put
 
@@ -41,9 +41,9 @@ class Published:
         self.tensors = inventory.tensors
         self.values = inventory.values
         self.aliases = inventory.aliases
-        self.ties = dict(tie for tie in (tie_of(key.state) for key in self.values if key.fqn == "") if tie is not None)
+        self.ties = {TensorKey(*state): TensorKey(*other) for state, other in shared.ties_in(self.values, shared.STATES)}
         """States that are tensors of others, and these."""
-        self.tied_values = [tie for tie in (shared.tie_of(key.state) for key in self.values if key.fqn == "") if tie is not None]
+        self.tied_values = shared.ties_in(self.values, shared.VALUES)
         """Tensors in values that are tensors of others, and these."""
         self.states: dict[str, dict[str, TensorInfo]] = {}
         """Tensors by the names of their parameter, then by state."""
@@ -259,14 +259,10 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
     for fqns, name, _ in by_object((key, None) for key in asked):
         wanted.catalog.add_values(fqns, name, None)
     for key in published:
-        entry = entry_of(key.state) if key.fqn == "" else None
-        if entry is None or not optimizers:
-            continue
-        if entry[0] >= len(optimizers):
+        entry = entry_of(key.state) if key.fqn == "" and optimizers else None
+        if entry is not None and entry[0] >= len(optimizers):
             raise LayoutMismatch(f"the sources' optimizer {entry[0]} keeps '{entry[1]}' in its state; here is no such optimizer")
-        wanted.catalog.add_value(key.fqn, key.state)
-    for key in published:
-        if key.fqn == "" and is_of_hooks(key.state):
+        if entry is not None or key.fqn == "" and is_of_hooks(key.state):
             wanted.catalog.add_value("", key.state)
     for name, _ in empty_groups(optimizers):
         if TensorKey("", name) in published:
@@ -459,13 +455,9 @@ def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Publi
 
 
 def _parts_of_states(one: Optimized) -> dict[str, Local]:
-    parts: dict[str, Local] = {}
-    for name, kept in one.state.items():
-        for state, value in ({name: kept} if is_one(kept) else sent_tensors(one, name, kept)).items():
-            local = one.local(value)
-            if local is not None:
-                parts[state] = local
-    return parts
+    return {state: local for name, kept in one.state.items()
+            for state, value in ({name: kept} if is_one(kept) else sent_tensors(one, name, kept)).items()
+            if (local := one.local(value)) is not None}
 
 
 @torch.no_grad()

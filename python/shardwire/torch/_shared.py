@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that travel by value and are one tensor in the sources: within the state of an optimizer, its options, or the extra states."""
+"""Tensors that are one in the sources: states of optimizers, and those that travel by value in their state, options or extra states."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import torch
 
 from .. import TensorKey
 
-_PREFIX = "value_tie/"
+STATES, VALUES = "optimizer_tie/", "value_tie/"
+# Prefixes of the names under which ties are published, of states that travel as tensors and of tensors within values.
 
 Path = tuple[Any, ...]
-"""Of a tensor in a value: name and state under which the value is published, then its places in lists and dicts."""
+"""Of a tensor: name and state under which it, or the value that has it, is published, then its places in lists and dicts."""
 
 
 def _items(thing: Any) -> Iterator[tuple[Any, Any, Any]]:
@@ -46,15 +47,18 @@ def ties(values: Iterable[tuple[TensorKey, Any]], tensors: Callable[[], Iterable
     for path, tensor in found:
         other = first.setdefault(_memory(tensor), path)
         if other is not path:
-            yield _PREFIX + json.dumps([path, other])
+            yield tie_name(VALUES, path, other)
 
 
-def tie_of(name: str) -> tuple[Path, Path] | None:
-    """The two tensors of a published tie; None for other names."""
-    if not name.startswith(_PREFIX):
-        return None
-    one, other = json.loads(name[len(_PREFIX):])
-    return tuple(one), tuple(other)
+def tie_name(kind: str, path: Path, other: Path) -> str:
+    """Under which is published that a tensor is another one."""
+    return kind + json.dumps([path, other])
+
+
+def ties_in(published: Iterable[TensorKey], kind: str) -> list[tuple[Path, Path]]:
+    """The two tensors of each published tie."""
+    names = (key.state.removeprefix(kind) for key in published if key.fqn == "" and key.state.startswith(kind))
+    return [(tuple(path), tuple(other)) for path, other in map(json.loads, names)]
 
 
 def at(thing: Any, places: Path) -> Any:

@@ -17,8 +17,8 @@ from ._layouts import Local, Ranks, local_of, ranks_of
 from ._moving import RestoreResult
 from ._optimizers import groups_differ, options, step_device
 from ._state_dict import flat_state_dict
-from ._values import like, to_value
+from ._values import like, to_value, value_of
 
 __all__ = ["BUFFER", "GROUP", "PARAM", "Deadline", "Entries", "Local", "Ranks", "RestoreResult", "Wanted", "dtype_of", "entries_of",
            "flat_state_dict", "groups_differ", "in_shard", "like", "local_of", "options", "publish_entries", "ranks_of",
-           "restore_entries", "step_device", "to_value"]
+           "restore_entries", "step_device", "to_value", "value_of"]
