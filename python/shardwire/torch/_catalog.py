@@ -16,9 +16,9 @@ from .._types import Absent
 from ._absent import OneElement
 from ._dtensor import is_dtensor
 from ._dtypes import name_of
-from ._layouts import REPLICATED, Local, Ranks, local_of
+from ._layouts import REPLICATED, Local, Parameter, Ranks, local_of
 from ._lists import is_one, require_no_item, sent_tensors, without_tensors
-from ._model import Memories, Parameter, add_tensor, buffers, extra_states, modules, parameters
+from ._model import Memories, add_tensor, buffers, extra_states, modules, parameters
 from ._optimizers import Optimized, Optimizers, list_of, optimized
 from ._places import Places
 from ._values import is_same

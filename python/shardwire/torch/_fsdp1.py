@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 from .. import FlatMember, Layout, Unsupported
 from ._dtensor import layout_of_spec
-from ._layouts import Local, Ranks, State, Wrapped
+from ._layouts import Local, Parameter, Ranks, State
 
 
 def is_flat(tensor: torch.Tensor) -> bool:
@@ -84,24 +84,24 @@ def _handles(modules: Iterable[nn.Module]) -> Iterator[Any]:
             yield module._handle
 
 
-def parameters(modules: Iterable[nn.Module], ranks: Ranks) -> dict[tuple[int, str], Wrapped]:
-    found: dict[tuple[int, str], Wrapped] = {}
+def parameters(modules: Iterable[nn.Module], ranks: Ranks) -> dict[tuple[int, str], Parameter]:
+    found: dict[tuple[int, str], Parameter] = {}
     for handle in _handles(modules):
         found.update(_members(handle, ranks))
     return found
 
 
-def _members(handle: Any, ranks: Ranks) -> dict[tuple[int, str], Wrapped]:
+def _members(handle: Any, ranks: Ranks) -> dict[tuple[int, str], Parameter]:
     flat = handle.flat_param
-    found: dict[tuple[int, str], Wrapped] = {}
+    found: dict[tuple[int, str], Parameter] = {}
     known = weakref.ref(handle)
     for index, (info, (shape, layout)) in enumerate(zip(flat._param_infos, _layouts(handle, ranks))):
         local = in_shard(shard_of(flat), flat, shape, layout, ranks.own)
         if handle._use_orig_params:
             key = flat._params[index]
-            entry = Wrapped(id(key), local, key, _own_state(shape, Layout.packed(layout)), False, _now(known, index))
+            entry = Parameter("", local, key, _own_state(shape, Layout.packed(layout)), False, _now(known, index), id(key))
         else:
-            entry = Wrapped((id(flat), index), local, flat, _shared_state(shape, layout, ranks.own), True, _now(known))
+            entry = Parameter("", local, flat, _shared_state(shape, layout, ranks.own), True, _now(known), (id(flat), index))
         found[id(info.module), info.param_name] = entry
     for shared in flat._shared_param_infos:
         found[id(shared.module), shared.param_name] = found[id(shared.prim_module), shared.prim_param_name]

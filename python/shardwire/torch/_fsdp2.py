@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from ._layouts import Ranks, Wrapped, local_of, state_like
+from ._layouts import Parameter, Ranks, local_of, state_like
 
 
 def _params(modules: Iterable[nn.Module]) -> Iterator[Any]:
@@ -28,12 +28,12 @@ def _now(one: Any) -> Callable[[], object]:
     return lambda: getattr(known(), "sharded_param", None)
 
 
-def parameters(modules: Iterable[nn.Module], ranks: Ranks) -> dict[tuple[int, str], Wrapped]:
-    found: dict[tuple[int, str], Wrapped] = {}
+def parameters(modules: Iterable[nn.Module], ranks: Ranks) -> dict[tuple[int, str], Parameter]:
+    found: dict[tuple[int, str], Parameter] = {}
     for one in _params(modules):
         shard: torch.Tensor = one.sharded_param
         local = local_of(shard, ranks, strided_first=True)
-        entry = Wrapped(id(shard), local, shard, state_like(local, ranks, strided_first=True), False, _now(one))
+        entry = Parameter("", local, shard, state_like(local, ranks, strided_first=True), False, _now(one), id(shard))
         info = one._module_info
         found[id(info.module), info.param_name] = entry
         for module, name in zip(info.shared_modules, info.shared_param_names):

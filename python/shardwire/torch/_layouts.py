@@ -29,17 +29,25 @@ State = Callable[[torch.Tensor], "Local | None"]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Wrapped:
-    """A parameter that its module does not always register as it is."""
+class Parameter:
+    """One parameter. Several names of one tensor are one parameter."""
 
-    identity: object
-    """The same for all names of one parameter."""
+    fqn: str
+    """Empty until the modules of a wrapped one are named."""
     local: Local
     key: torch.Tensor
+    """The tensor under which optimizers keep its state."""
     state: State
-    shares_state: bool
-    now: Callable[[], object]
-    """The present `key`. Does not keep the model alive."""
+    """The local part of a state tensor of more than one element; None if it has none of this parameter's elements."""
+    shares_state: bool = False
+    """Whether other parameters have the same state tensors."""
+    now: Callable[[], object] | None = None
+    """Of a wrapped parameter, which its module does not always register as it is: the present `key`. Keeps no model alive."""
+    identity: object = None
+    """Of a wrapped parameter: the same for all its names."""
+    places: tuple[tuple[dict[str, Any], str], ...] = ()
+    """Of another one: where modules register it."""
+    aliases: tuple[str, ...] = ()
 
 
 class Ranks:

@@ -16,33 +16,14 @@ from .._types import Absent
 from . import _fsdp1, _fsdp2
 from ._dtensor import is_dtensor
 from ._dtypes import name_of
-from ._layouts import REPLICATED, Local, Ranks, State, Wrapped, local_of, state_like
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Parameter:
-    """One parameter. Several names of one tensor are one parameter."""
-
-    fqn: str
-    local: Local
-    key: torch.Tensor
-    """The tensor under which optimizers keep its state."""
-    state: State
-    """The local part of a state tensor of more than one element; None if it has none of this parameter's elements."""
-    shares_state: bool = False
-    """Whether other parameters have the same state tensors."""
-    now: Callable[[], object] | None = None
-    """Of a wrapped parameter: the present `key`."""
-    places: tuple[tuple[dict[str, Any], str], ...] = ()
-    """Of another one: where modules register it."""
-    aliases: tuple[str, ...] = ()
+from ._layouts import REPLICATED, Local, Parameter, Ranks, local_of, state_like
 
 
 # Attributes under which wrappers keep the module that they wrap.
 _WRAPPED = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
 
 # What knows parameters that a module does not register as they are: (id of the module, name) to a parameter without name.
-_WRAPPERS: list[Callable[[Iterable[nn.Module], Ranks], dict[tuple[int, str], Wrapped]]] = [_fsdp1.parameters, _fsdp2.parameters]
+_WRAPPERS: list[Callable[[Iterable[nn.Module], Ranks], dict[tuple[int, str], Parameter]]] = [_fsdp1.parameters, _fsdp2.parameters]
 
 
 def is_wrapped(parent: nn.Module, name: str) -> bool:
@@ -64,12 +45,12 @@ def modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def parameters(named: Sequence[tuple[str, nn.Module]], ranks: Ranks) -> list[Parameter]:
     """In the order of their modules, each once. `named`: as modules() gives them."""
-    wrapped: dict[int, dict[str, Wrapped]] = {}
+    wrapped: dict[int, dict[str, Parameter]] = {}
     for find in _WRAPPERS:
         for (module_id, name), one in find([module for _, module in named], ranks).items():
             wrapped.setdefault(module_id, {})[name] = one
     by_identity: dict[object, Parameter] = {}
-    nothing: dict[str, Wrapped] = {}
+    nothing: dict[str, Parameter] = {}
     whole = functools.partial(local_of, ranks=ranks)
     for prefix, module in named:
         special = wrapped.get(id(module), nothing)
@@ -84,8 +65,7 @@ def parameters(named: Sequence[tuple[str, nn.Module]], ranks: Ranks) -> list[Par
                 if fqn != known.fqn and fqn not in known.aliases:
                     known.aliases += (fqn,)
             elif name in special:
-                one = special[name]
-                known = by_identity[identity] = Parameter(fqn, one.local, one.key, one.state, one.shares_state, one.now)
+                known = by_identity[identity] = dataclasses.replace(special[name], fqn=fqn)
             elif tensor is None or _fsdp1.is_flat(tensor):
                 continue
             else:

@@ -12,8 +12,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from .. import InvalidArgument, LayoutMismatch, Unsupported
 from ._dtensor import is_dtensor
-from ._layouts import REPLICATED, Local
-from ._model import Parameter
+from ._layouts import REPLICATED, Local, Parameter
 
 Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], Mapping[str, torch.optim.Optimizer], None]
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from ._dtensor import is_dtensor
 from ._fsdp1 import is_flat, shard_of
+from ._layouts import Parameter
 from ._lists import is_list, tensors_at
-from ._model import Parameter
 
 _children_of = operator.attrgetter("_modules")
 _state_of = operator.attrgetter("state")
