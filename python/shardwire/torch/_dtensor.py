@@ -71,10 +71,6 @@ def _ranks(mesh: Any, placements: Sequence[Any]) -> list[int]:
     return [holders[place].pop(0) for place in wanted]
 
 
-def _count(layout: Layout, shape: Sequence[int], rank: int) -> int:
-    return sum(math.prod(box.size) for box, _, _ in layout.boxes_of(shape, rank))
-
-
 def layout_of_spec(spec: Any, shape: Sequence[int], numbers: Numbers) -> Layout:
     """The layout of a DTensor that is not at hand, without strided shards."""
     mesh, placements = _in_shard_order(spec)
@@ -109,7 +105,7 @@ def layout_of_dtensor(tensor: torch.Tensor, numbers: Numbers, known: dict[tuple[
     layout = made("tp_first" if strided and strided_first is not False else "mesh")
     if uneven and spec.mesh.get_coordinate() is not None:
         [rank] = numbers([dist.get_rank()])
-        if _count(layout, tensor.shape, rank) != local_tensor(tensor).numel():
+        if sum(math.prod(box.size) for box, _, _ in layout.boxes_of(tensor.shape, rank)) != local_tensor(tensor).numel():
             layout = made("mesh")
     known[key] = (spec.mesh, layout)  # with the mesh, so that its id stays its own
     return layout

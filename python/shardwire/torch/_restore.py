@@ -31,7 +31,7 @@ from ._moving import RestoreResult, add_copies, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           steps_on_device)
 from ._quantized import new_part
-from ._values import from_value, is_same, put
+from ._values import from_value, is_same
 
 
 class Published:
@@ -303,7 +303,8 @@ class _Values:
             if local.untyped_storage().data_ptr() in storages or local.data_ptr() in written:
                 return value
             written.add(local.data_ptr())
-            return put(value, local)
+            fits = local.is_contiguous() and (local.dtype, local.shape) == (value.dtype, value.shape)
+            return local.copy_(value) if fits else value
 
         for state, name, value in self.states:
             local = state.get(name)

@@ -178,14 +178,6 @@ def from_value(value: Any) -> Any:
     return value
 
 
-def put(value: Any, local: Any) -> Any:
-    """`value`, in the memory of the local object if both are tensors of one type and shape."""
-    if (isinstance(local, torch.Tensor) and isinstance(value, torch.Tensor) and local.is_contiguous()
-            and (local.dtype, local.shape) == (value.dtype, value.shape)):
-        return local.copy_(value)
-    return value
-
-
 def like(value: Any, local: Any) -> Any:
     """`value` in the type of the local object, which is written in place if it is a tensor."""
     if isinstance(local, torch.Tensor):
