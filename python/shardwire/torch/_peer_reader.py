@@ -221,12 +221,15 @@ class PeerReader(StorageReader):
 
     def _local(self, key: str, parts: list[tuple[ReadItem, torch.Tensor]]) -> Local:
         """One entry for all destinations of a key; places count from the lowest address."""
+        info = self._infos.get(TensorKey(key, TENSOR))
+        if info is None:
+            raise LayoutMismatch(f"{key}: the sources no longer have it")
         base = min((tensor for _, tensor in parts), key=lambda tensor: tensor.data_ptr())
         boxes = []
         for item, tensor in parts:
             place = (tensor.data_ptr() - base.data_ptr()) // tensor.element_size()
             boxes.append(PlacedBox(Box(tuple(item.storage_offsets), tuple(item.lengths)), place, tensor.stride()))
-        return Local(self._infos[TensorKey(key, TENSOR)].shape, Layout.boxes({self._ranks.own: boxes}), base, base)
+        return Local(info.shape, Layout.boxes({self._ranks.own: boxes}), base, base)
 
     def _require_type(self, key: TensorKey, tensor: torch.Tensor) -> None:
         info = self._infos.get(key)

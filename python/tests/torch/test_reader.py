@@ -138,14 +138,14 @@ def test_a_reader_that_does_not_wait(session, published):
 class Late(swt.PeerReader):
     """The sources go on to step 5 once this rank has looked, and before another rank looks."""
 
-    def __init__(self, session: sw.Session, published: sw.Publication, others_see: int) -> None:
+    def __init__(self, session: sw.Session, published: sw.Publication, others_see: int, later: Any = None) -> None:
         super().__init__(session, timeout=5)
-        self.published, self.others_see = published, others_see
+        self.published, self.others_see, self.later = published, others_see, later or state()
+        if later is None:
+            self.later["model"]["w"] += 1
 
     def prepare_global_plan(self, plans: Any) -> Any:
-        later = state()
-        later["model"]["w"] += 1
-        swt.publish_state_dict(self._session, later, step=5, replace=self.published)
+        swt.publish_state_dict(self._session, self.later, step=5, replace=self.published)
         return super().prepare_global_plan([*plans, dataclasses.replace(plans[0], storage_data=self.others_see)])[:1]
 
 
@@ -153,6 +153,13 @@ def test_ranks_that_saw_other_steps_load_one(session, published):
     wanted = {"model": {"w": torch.zeros(3, 4)}}
     load(session, wanted, reader=Late(session, published, 5))
     assert torch.equal(wanted["model"]["w"], state()["model"]["w"] + 1)
+
+
+def test_a_tensor_that_the_sources_no_longer_have(session, published):
+    wanted = {"model": {"w": torch.zeros(3, 4)}}
+    with pytest.raises(dcp.CheckpointException, match="model.w: the sources no longer have it"):
+        load(session, wanted, reader=Late(session, published, 5, {"text": "a"}))
+    assert not wanted["model"]["w"].any()
 
 
 def test_ranks_do_not_go_on_to_another_step_one_by_one(session, published):
