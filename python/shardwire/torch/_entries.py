@@ -17,7 +17,7 @@ from ._catalog import BUFFER, PARAM, by_object
 from ._dtypes import name_of
 from ._extra import extra_values, received_extra, request_extra
 from ._layouts import Local, Ranks, local_of, ranks_of
-from ._model import add_tensor, buffers, modules, parameters
+from ._model import add_tensor, buffers, modules, parameters, synchronize
 from ._moving import RestoreResult, move
 from ._restore import Published, require_alike
 from ._values import from_value, to_value
@@ -53,12 +53,6 @@ def entries_of(model: nn.Module, ranks: Ranks) -> Entries:
     return entries
 
 
-def _synchronize(entries: Entries) -> None:
-    """Ends queued work on devices, whose results are read or overwritten next."""
-    for device in {local.tensor.device for local in entries.tensors.values() if local.tensor.is_cuda}:
-        torch.cuda.synchronize(device)
-
-
 def publish_entries(session: Session, entries: Entries, *, step: int, name: str = "torch", snapshot: Snapshot = "none",
                     extra: Mapping[str, Any] | None = None, ranks: Ranks | None = None) -> Publication:
     """Makes the entries readable by peers. Every rank that has some calls it.
@@ -77,7 +71,7 @@ def publish_entries(session: Session, entries: Entries, *, step: int, name: str 
         catalog.add_value(key.fqn, key.state, value)
     for alias, fqn in entries.aliases.items():
         catalog.alias(alias, fqn)
-    _synchronize(entries)
+    synchronize(local.tensor for local in entries.tensors.values())
     return session.publish(catalog, step=step, name=name, snapshot=snapshot)
 
 
@@ -107,7 +101,7 @@ def restore_entries(session: Session, wanted: Wanted, *, step: int | None = None
         mine.update((key, from_value(value)) for key, value in received.items() if key in entries.values)
         if check is not None:
             check(mine)
-        _synchronize(entries)
+        synchronize(local.tensor for local in entries.tensors.values())
 
     report = move(session, catalog, inventory, until, look, name=name, verify=verify, replicas=replicas, staging_bytes=staging_bytes,
                   one_element=one_element, progress=progress)

@@ -155,6 +155,12 @@ class Memories:
         return name
 
 
+def synchronize(tensors: Iterable[torch.Tensor]) -> None:
+    """Ends queued work on devices, whose results are read or overwritten next."""
+    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+        torch.cuda.synchronize(device)
+
+
 def add_tensor(catalog: Catalog, key: TensorKey, local: Local, owner: Any, absent: Absent = "error", event: int = 0
                ) -> torch.UntypedStorage:
     """Adds this rank's part of a tensor. `owner` keeps its memory, which is returned. `event`: of the device, to be awaited."""

@@ -13,7 +13,7 @@ from .._types import Replicas, Verify
 from ._absent import OneElement
 from ._awaiting import Deadline, reading
 from ._layouts import Local
-from ._model import add_tensor, text_of
+from ._model import add_tensor, synchronize, text_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +62,7 @@ def add_copies(wanted: Catalog, parts: Mapping[TensorKey, Local]) -> dict[Tensor
         here = local.tensor
         copies[key] = torch.empty_strided(here.shape, here.stride(), dtype=here.dtype, device=here.device)
         add_tensor(wanted, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
+    synchronize(copies.values())
     return copies
 
 

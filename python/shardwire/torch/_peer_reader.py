@@ -26,7 +26,7 @@ from ._awaiting import Deadline, reading
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
 from ._layouts import Local, Ranks, local_of, ranks_of
-from ._model import add_tensor
+from ._model import add_tensor, synchronize
 from ._moving import add_copies, require_equal
 from ._state_dict import TENSOR, VALUE, path_of, step_of
 from ._values import from_value
@@ -197,6 +197,7 @@ class PeerReader(StorageReader):
         copies = add_copies(wanted, {second: local for _, second, local in tied})
         for name in dict.fromkeys(item.storage_index.fqn for item in others):
             wanted.add_value(name, VALUE, agree="any")
+        synchronize(local.tensor for local in direct.values())
         with reading(self._session, self._name, inventory):
             restore = self._session.restore(wanted, name=self._name, step=inventory.step, timeout=until.left(), verify=self._verify,
                                             replicas="first", discovery_grace=0)

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from .. import Box, Catalog, Error, InvalidArgument, Layout, LayoutMismatch, PlacedBox, Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
 from ._layouts import Local, Ranks, local_of, ranks_of
-from ._model import add_tensor
+from ._model import add_tensor, synchronize
 from ._values import to_value
 
 TENSOR, VALUE, _PATH = "", "value", "path:"
@@ -57,6 +57,12 @@ def _local_of_checkpointable(described: Any, ranks: Ranks) -> Local:
     return Local(shape, Layout.boxes({ranks.own: boxes}), tensor, tensor)
 
 
+def _local_of_part(tensor: torch.Tensor, ranks: Ranks) -> Local:
+    if isinstance(tensor, ShardedTensor):
+        return _local_of_sharded(tensor, ranks)
+    return _local_of_checkpointable(tensor, ranks) if _is_checkpointable(tensor) else local_of(tensor, ranks)
+
+
 def flat_state_dict(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Entries by the keys that dcp would use, and their paths."""
     return flatten_state_dict(_plain(state_dict))
@@ -89,13 +95,13 @@ def catalog_of_flat(flat: Mapping[str, Any], paths: Mapping[str, Any], ranks: Ra
     """This rank's parts of entries that flat_state_dict() gave."""
     catalog = Catalog(ranks.own, ranks.count)
     tensors = [value for value in flat.values() if isinstance(value, torch.Tensor)]
+    added: list[torch.Tensor] = []
     for key, value in flat.items():
         try:
-            if isinstance(value, ShardedTensor):
-                add_tensor(catalog, TensorKey(key, TENSOR), _local_of_sharded(value, ranks), tensors)
-            elif isinstance(value, torch.Tensor):
-                local = _local_of_checkpointable(value, ranks) if _is_checkpointable(value) else local_of(value, ranks)
+            if isinstance(value, torch.Tensor):
+                local = _local_of_part(value, ranks)
                 add_tensor(catalog, TensorKey(key, TENSOR), local, tensors)
+                added.append(local.tensor)
             else:
                 catalog.add_value(key, VALUE, to_value(value))
         except Error as error:
@@ -103,6 +109,7 @@ def catalog_of_flat(flat: Mapping[str, Any], paths: Mapping[str, Any], ranks: Ra
             raise error if named else type(error)(f"{key}: {error}", error.gaps, error.ranks, error.report) from None
         if key in paths and paths[key] != (key,):
             catalog.add_value(key, _state_of_path(key, paths[key]), None)
+    synchronize(added)
     return catalog
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import pickle
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from torch.distributed.tensor import Shard as SplitDim
 
 import shardwire as sw
 import shardwire.torch as swt
+from shardwire.torch import _moving, _peer_reader, _state_dict
+from shardwire.torch._model import synchronize
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,28 @@ def test_two_names_of_one_tensor(session, whole, place):
     assert torch.equal(tensor, torch.ones(3, 4)) and whole.sum() == 12
     assert reader.report.needed_bytes == 2 * 12 * 4  # one restore has looked at both
     assert torch.equal(third, torch.ones(3, 4)) and torch.equal(other, torch.full((3, 4), 2.0))
+
+
+def test_queued_work_on_devices_ends_before_memory_is_read_or_overwritten(session, monkeypatch):
+    calls: list[Any] = []
+    for module in (_moving, _peer_reader, _state_dict):
+        monkeypatch.setattr(module, "synchronize", lambda tensors: calls.extend(tensor.data_ptr() for tensor in tensors))
+    publish, restore = sw.Session.publish, sw.Session.restore
+    monkeypatch.setattr(sw.Session, "publish", lambda *given, **options: calls.append("publish") or publish(*given, **options))
+    monkeypatch.setattr(sw.Session, "restore", lambda *given, **options: calls.append("restore") or restore(*given, **options))
+    held, twin, wanted = torch.ones(3), torch.ones(3), torch.zeros(3)
+    with swt.publish_state_dict(session, {"a": held, "b": twin}, name="queued"):
+        load(session, {"a": wanted, "b": wanted}, name="queued")
+    copy = calls[3]
+    assert calls == [held.data_ptr(), twin.data_ptr(), "publish", copy, wanted.data_ptr(), "restore"]
+
+
+def test_each_device_of_tensors_is_waited_for_once(monkeypatch):
+    waited: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    stand_ins = [SimpleNamespace(is_cuda=name != "cpu", device=name) for name in ("cpu", "cuda:0", "cuda:1", "cuda:0")]
+    synchronize(stand_ins)
+    assert sorted(waited) == ["cuda:0", "cuda:1"]
 
 
 class Halves(DefaultLoadPlanner):
