@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -22,6 +20,7 @@
 #include "perf/measure/state_block.hpp"
 #include "perf/measure/state_memory.hpp"
 #include "perf/measure/tag_loop.hpp"
+#include "support/host_name.hpp"
 #include "transport/collective.hpp"
 
 namespace shardwire::perf {
@@ -446,8 +445,7 @@ Session join(const Setup& setup, Bootstrap bootstrap) {
 
 std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meeting& meeting, MemberRole role) {
   MemberFacts mine;
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) == 0) mine.host = name.data();
+  mine.host = support::host_name();
   mine.domain = domain_of_ports();
   const auto hosts = session.gather("perf hosts", host_identity(), setup.timeout);
   const StatePlace place = place_of(setup.memory, number_on_host(hosts, role.member), setup.ordinary);

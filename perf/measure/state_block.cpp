@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/measure/state_block.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -15,6 +12,7 @@
 #include "perf/measure/private_pages.hpp"
 #include "shardwire/error.hpp"
 #include "support/boot_id.hpp"
+#include "support/host_name.hpp"
 
 namespace shardwire::perf {
 
@@ -30,9 +28,7 @@ memory::DeviceCopy plain_copy(const std::byte* from, std::byte* to, ByteCount by
 }
 
 Bytes host_identity() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  const std::string all = std::string(name.data()) + "/" + support::boot_id();
+  const std::string all = support::host_name() + "/" + support::boot_id();
   const auto bytes = std::as_bytes(std::span(all));
   return {bytes.begin(), bytes.end()};
 }

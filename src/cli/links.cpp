@@ -3,15 +3,14 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "perf/measure/ports.hpp"
+#include "support/host_name.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -30,12 +29,6 @@ std::string text_in(const fs::path& path) {
 
 int socket_of_processor(int processor, const std::string& root) {
   return number_in(fmt::format("{}/sys/devices/system/cpu/cpu{}/topology/physical_package_id", root, processor));
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 MemberLink link_of(const perf::PortDetails& port, const std::string& root) {
@@ -86,7 +79,7 @@ std::vector<int> own_processors() {
 }
 
 MemberLinks find_links(std::span<const PeerReport> peers, std::span<const int> processors, const std::string& root) {
-  MemberLinks member{.domain = perf::domain_of_ports(), .host = host_name()};
+  MemberLinks member{.domain = perf::domain_of_ports(), .host = support::host_name()};
   std::set<int> sockets;
   for (const int processor : processors) sockets.insert(socket_of_processor(processor, root));
   sockets.erase(-1);

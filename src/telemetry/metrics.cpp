@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "support/environment.hpp"
+#include "support/host_name.hpp"
 
 namespace shardwire::telemetry {
 
@@ -124,15 +125,10 @@ double growth(Number now, Number& counted) {
   return static_cast<double>(counted - before);
 }
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 std::string process_labels(std::string_view service, int member, std::string_view run_id) {
   return fmt::format("{},{},{},{}", label("service_name", service),
                      label("service_instance_id", fmt::format("{}/{}", run_id, member)),
-                     label("host_name", host_name()), label("process_pid", std::to_string(::getpid())));
+                     label("host_name", support::host_name()), label("process_pid", std::to_string(::getpid())));
 }
 
 class Text {
