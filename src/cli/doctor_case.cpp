@@ -28,10 +28,6 @@ namespace {
 using Json = nlohmann::json;
 using Rows = std::vector<PeerReport>;
 
-std::string rate_of(ByteCount bytes, double seconds) {
-  return seconds > 0 ? human_bytes(static_cast<double>(bytes) / seconds) + "/s" : "-";
-}
-
 struct Line {
   std::string pair;
   std::string methods;
@@ -60,8 +56,8 @@ Line line_of(Rank target, std::span<const PeerReport> rows) {
     measured = std::max(measured, row.measured_seconds);
   }
   line.pair = fmt::format("{:>4} <- {}", to_int(target), to_int(rows.front().rank));
-  line.expected = fmt::format("{:>8}, {}", human_seconds(seconds), rate_of(bytes, seconds));
-  if (measured > 0) line.measured = fmt::format("{:>8}, {}", human_seconds(measured), rate_of(bytes, measured));
+  line.expected = fmt::format("{:>8}, {}", human_seconds(seconds), human_speed(bytes, seconds));
+  if (measured > 0) line.measured = fmt::format("{:>8}, {}", human_seconds(measured), human_speed(bytes, measured));
   if (!reasons.empty()) line.carriers += "; not better: " + reasons;
   return line;
 }
@@ -154,7 +150,7 @@ void print_json(const MeasuredTarget& one) {
 
 void print(const std::vector<MeasuredTarget>& targets) {
   const auto both = [](ByteCount bytes, double seconds) {
-    return fmt::format("{}, {}", human_seconds(seconds), rate_of(bytes, seconds));
+    return fmt::format("{}, {}", human_seconds(seconds), human_speed(bytes, seconds));
   };
   write_output("\ntarget       bytes              measured              expected\n");
   std::string slow;

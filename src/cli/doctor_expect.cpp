@@ -59,10 +59,6 @@ Reach reach_of(std::string_view path) {
   return row == known.end() ? Reach::network : row->reach;
 }
 
-std::string speed_text(double bytes_per_second) {
-  return human_bytes(bytes_per_second) + "/s";
-}
-
 // What one rank receives from another; its paths work at the same time.
 void judge_pair(const Expectation& expected, const std::string& subject, std::span<const PeerReport> rows,
                 std::vector<perf::Flag>& flags) {
@@ -80,14 +76,14 @@ void judge_pair(const Expectation& expected, const std::string& subject, std::sp
   }
   if (!expected.of_speed()) return;
   const double speed = seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
-  const std::string measured = fmt::format("moved {} at {} by {}", human_bytes(bytes), speed_text(speed), by);
+  const std::string measured = fmt::format("moved {} at {} by {}", human_bytes(bytes), human_speed(speed), by);
   if (speed < expected.floor) {
     flags.push_back(
-        {"below floor", subject, fmt::format("{}, expected are at least {}", measured, speed_text(expected.floor))});
+        {"below floor", subject, fmt::format("{}, expected are at least {}", measured, human_speed(expected.floor))});
   } else if (speed > expected.ceiling) {
     flags.push_back({"above ceiling", subject,
                      fmt::format("{}, expected are at most {}: the bytes took another way, or are too few to measure",
-                                 measured, speed_text(expected.ceiling))});
+                                 measured, human_speed(expected.ceiling))});
   }
 }
 

@@ -21,10 +21,6 @@ constexpr double far_below_line = 0.25;
 // A transfer that takes a port less than this ends before the port reaches its speed.
 constexpr double min_line_seconds = 1e-3;
 
-std::string rate(double bytes_per_second) {
-  return human_bytes(bytes_per_second) + "/s";
-}
-
 }  // namespace
 
 std::vector<PortShare> port_shares(std::span<const MemberResult> results) {
@@ -61,8 +57,8 @@ std::string port_line(const PortShare& share, bool json) {
   std::vector<int> targets;
   for (const Rank rank : share.targets) targets.push_back(to_int(rank));
   std::string says =
-      fmt::format("moved {} to targets {}, {:.0f} % of its line rate of {}", rate(share.bytes_per_second),
-                  fmt::join(targets, ", "), 100 * share.share(), rate(share.line_bytes_per_second));
+      fmt::format("moved {} to targets {}, {:.0f} % of its line rate of {}", human_speed(share.bytes_per_second),
+                  fmt::join(targets, ", "), 100 * share.share(), human_speed(share.line_bytes_per_second));
   if (share.is_far_below) says += ": far below; `perf --pairs` measures it alone";
   if (!json) return fmt::format("  {:<14}{} {}", share.is_far_below ? "slow port" : "port", share.port, says);
   Json row{{"port", share.port},

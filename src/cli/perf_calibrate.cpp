@@ -227,9 +227,9 @@ void print(const std::vector<Fitted>& all) {
                         "method", "latency", "per run", "bandwidth");
   for (const Fitted& one : all) {
     const MethodCost& cost = one.cost.cost;
-    support::write_stderr("{:<13} {:<10} {:>9.2f} us {:>9.3f} us {:>10}/s  ", one.cost.transport,
+    support::write_stderr("{:<13} {:<10} {:>9.2f} us {:>9.3f} us {:>12}  ", one.cost.transport,
                           to_string(one.cost.method), cost.latency_seconds * 1e6, cost.run_seconds * 1e6,
-                          human_bytes(cost.bytes_per_second));
+                          human_speed(cost.bytes_per_second));
     for (const perf::CostSample& sample : one.samples) {
       support::write_stderr(" {:.2f}", sample.seconds / cost.seconds(sample.bytes, sample.runs));
     }

@@ -136,8 +136,8 @@ std::string draw_line(const Axes& axes, const PlotLine& line, const std::string&
       line.dashed ? " stroke-dasharray=\"6 4\"" : "");
   for (const auto& [run, speed] : line.points) {
     if (line.dashed) break;
-    out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{}: {}, {}/s</title></circle>\n",
-                       axes.x(run), axes.y(speed), colour, xml_text(line.name), exact_bytes(run), human_bytes(speed));
+    out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{}: {}, {}</title></circle>\n",
+                       axes.x(run), axes.y(speed), colour, xml_text(line.name), exact_bytes(run), human_speed(speed));
   }
   const double x = plot_width - right_margin + 12;
   out += fmt::format(

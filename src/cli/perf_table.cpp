@@ -19,15 +19,11 @@ double speed(const OrderedJson& row, double seconds) {
   return row["bytes"]["needed"].get<double>() / seconds;
 }
 
-std::string per_second(double bytes) {
-  return human_bytes(bytes) + "/s";
-}
-
 // Bytes per second of each NIC, and the line rate of its port.
 std::string nics_of(const OrderedJson& row) {
   if (!row.contains("nics")) return "";
   const OrderedJson& nics = row["nics"];
-  std::string text = fmt::format("{} a NIC", per_second(nics["bytes_per_second_each"].get<double>()));
+  std::string text = fmt::format("{} a NIC", human_speed(nics["bytes_per_second_each"].get<double>()));
   if (nics["count"].get<int>() > 1) text = fmt::format("{} NICs, {}", nics["count"].get<int>(), text);
   if (nics.contains("share_of_line")) {
     text += fmt::format(", {:.0f} % of {:g} Gbit/s", 100 * nics["share_of_line"].get<double>(),
@@ -52,7 +48,7 @@ void print_case(const OrderedJson& row) {
                         row["processes"].get<int>(), row["versions"]["fabric"].get<std::string>());
   const auto line = [&](const std::string& name, double seconds, double cpu_seconds) {
     support::write_stderr("  {:<20} {:>9.5f} s {:>12} {:>9.4f} s of processor time\n", name, seconds,
-                          per_second(speed(row, seconds)), cpu_seconds);
+                          human_speed(speed(row, seconds)), cpu_seconds);
   };
   const OrderedJson& cpu = row["cpu_seconds"];
   line("restore", row["seconds"].get<double>(), cpu["restore"].get<double>());
@@ -97,12 +93,12 @@ void print_pairs(const std::vector<OrderedJson>& rows) {
     if (row.contains("against")) {
       for (const auto& [kind, one] : row["against"].items()) {
         against += fmt::format("; {:.2f} of {} ({})", one["ratio"].get<double>(), kind,
-                               per_second(speed(row, one["seconds"].get<double>())));
+                               human_speed(speed(row, one["seconds"].get<double>())));
       }
     }
     const std::string nics = nics_of(row);
     support::write_stderr("{:>24} {:>9} {:>11}  {}{}{}{}\n", who, exact_bytes(row["run_bytes"].get<ByteCount>()),
-                          per_second(row["bytes_per_second"].get<double>()), paths_of(row), nics.empty() ? "" : "; ",
+                          human_speed(row["bytes_per_second"].get<double>()), paths_of(row), nics.empty() ? "" : "; ",
                           nics, against);
   }
 }
@@ -113,7 +109,7 @@ void print_sweep(const std::vector<OrderedJson>& rows) {
   std::map<ByteCount, std::map<std::string, std::string>> cells;
   const auto put = [&](ByteCount run, const std::string& column, double bytes_per_second) {
     if (std::find(columns.begin(), columns.end(), column) == columns.end()) columns.push_back(column);
-    cells[run][column] = per_second(bytes_per_second);
+    cells[run][column] = human_speed(bytes_per_second);
   };
   for (const OrderedJson& row : rows) {
     put(row["run_bytes"].get<ByteCount>(), row["method"].get<std::string>(), row["bytes_per_second"].get<double>());

@@ -136,7 +136,7 @@ std::string JobProgress::describe(Clock::time_point now) const {
     const double seconds = std::chrono::duration<double>(now - phase_began_).count();
     if (seconds >= 1 && done > 0 && done < needed_bytes_) {
       const double rate = static_cast<double>(done) / seconds;
-      text += fmt::format(", {}/s, {} left", human_bytes(rate),
+      text += fmt::format(", {}, {} left", human_speed(rate),
                           whole_seconds(static_cast<double>(needed_bytes_ - done) / rate));
     }
   }

@@ -21,10 +21,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string human_rate(ByteCount bytes, double seconds) {
-  return seconds > 0 ? human_bytes(static_cast<double>(bytes) / seconds) + "/s" : "-";
-}
-
 }  // namespace
 
 JobReport::JobReport(const Case& job, const RunOptions& options, JobOutcome outcome)
@@ -235,13 +231,13 @@ void JobReport::print() const {
         "  time       {:.3f} s on the slowest rank ({}): join {:.3f}, plan {:.3f}, bind {:.3f}, move {:.3f}, "
         "verify {:.3f}, commit {:.3f}\n",
         s.wall, to_int(*slow->target), s.join, s.plan, s.bind, s.move, s.verify, s.commit);
-    fmt::print("  speed      {} over the whole restore, {} while moving\n", human_rate(needed, s.wall),
-               human_rate(needed, s.move));
+    fmt::print("  speed      {} over the whole restore, {} while moving\n", human_speed(needed, s.wall),
+               human_speed(needed, s.move));
   }
   if (const std::vector<double> walls = slowest_walls(); walls.size() > 1) {
     fmt::print("  repeats   ");
     for (const double wall : walls) fmt::print(" {:.3f}", wall);
-    fmt::print(" s; best {}\n", human_rate(needed, *std::min_element(walls.begin(), walls.end())));
+    fmt::print(" s; best {}\n", human_speed(needed, *std::min_element(walls.begin(), walls.end())));
   }
   if (!transport_.empty()) fmt::print("  transport  {}\n", transport_);
   print_paths();

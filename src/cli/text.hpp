@@ -12,6 +12,7 @@ namespace shardwire::cli {
 
 using support::human_bytes;
 using support::human_seconds;
+using support::human_speed;
 /// "256 B", "4 KiB", "64 MiB": binary units, not rounded.
 std::string exact_bytes(ByteCount bytes);
 /// "1.26 k", "570 k", "312"

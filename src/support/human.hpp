@@ -28,6 +28,12 @@ std::string human_bytes(Bytes bytes) {
   return scaled(static_cast<double>(bytes), units);
 }
 
+/// "1.26 GB/s", "64 B/s"; "-" of no time.
+template <typename Bytes>
+std::string human_speed(Bytes bytes, double seconds = 1) {
+  return seconds > 0 ? human_bytes(static_cast<double>(bytes) / seconds) + "/s" : "-";
+}
+
 /// "1.26 s", "12.5 ms", "0.3 us"
 inline std::string human_seconds(double seconds) {
   if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
