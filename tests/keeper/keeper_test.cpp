@@ -95,6 +95,29 @@ class HeldUp {
   std::optional<std::weak_ptr<memory::SharedMemory>> first_;
 };
 
+/// A keeper whose log is kept.
+class LoggedKeeper {
+ public:
+  explicit LoggedKeeper(const KeeperOptions& options)
+      : keeper_(start(options, 64u << 20, {}, [this](LogLevel level, std::string_view text) {
+          const std::lock_guard lock(mutex_);
+          lines_.emplace_back(level, text);
+        })) {}
+  [[nodiscard]] std::vector<std::string> lines(LogLevel level, std::string_view begin) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> found;
+    for (const auto& [its_level, text] : lines_) {
+      if (its_level == level && text.starts_with(begin)) found.push_back(text);
+    }
+    return found;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<LogLevel, std::string>> lines_;  // guarded by mutex_
+  std::unique_ptr<shardwire::keeper::Keeper> keeper_;
+};
+
 /// The keeper of one host among several; here they are all in this process.
 KeeperOptions of_host(KeeperOptions options, int host) {
   options.socket = options.job + " host " + std::to_string(host);
@@ -317,17 +340,7 @@ BOOST_AUTO_TEST_CASE(an_older_attempt_is_fenced) {
 BOOST_AUTO_TEST_CASE(a_keeper_warns_once_of_each_trainer_that_it_refuses) {
   const Deadline deadline(120s);
   const KeeperOptions options = named("refused");
-  std::mutex mutex;
-  std::vector<std::string> refused;  // guarded by mutex
-  shardwire::keeper::Keeper::Options made;
-  made.keeper = options;
-  made.budget_bytes = 64u << 20;
-  made.session = quick();
-  made.log = [&](LogLevel level, std::string_view text) {
-    const std::lock_guard lock(mutex);
-    if (level == LogLevel::warning && text.starts_with("refused member 0: ")) refused.emplace_back(text);
-  };
-  const shardwire::keeper::Keeper keeper(std::move(made));
+  LoggedKeeper keeper(options);
   State state(0, 1);
   state.set(1);
   std::vector<Session> old;
@@ -337,8 +350,7 @@ BOOST_AUTO_TEST_CASE(a_keeper_warns_once_of_each_trainer_that_it_refuses) {
     // The first time it may not know yet that it was dismissed.
     for (int step = 0; step < 4; ++step) code_of_failed_publish(one, state, "late");
   }
-  const std::lock_guard lock(mutex);
-  BOOST_TEST(refused.size() == 2U);
+  BOOST_TEST(keeper.lines(LogLevel::warning, "refused member 0: ").size() == 2U);
 }
 
 // It has forgotten both attempts. Their members know which is the newer one.
@@ -556,22 +568,12 @@ BOOST_AUTO_TEST_CASE(of_a_step_that_is_named_the_attempt_that_has_all_ranks_is_r
 BOOST_AUTO_TEST_CASE(a_keeper_publishes_later_attempts_first) {
   const Deadline deadline(240s);
   const KeeperOptions options = named("order");
-  std::mutex mutex;
-  std::vector<std::string> published;  // guarded by mutex
-  shardwire::keeper::Keeper::Options made;
-  made.keeper = options;
-  made.budget_bytes = 64u << 20;
-  made.session = quick();
-  made.log = [&](LogLevel, std::string_view text) {
-    const std::lock_guard lock(mutex);
-    if (text.starts_with("publishes ")) published.emplace_back(text);
-  };
-  const shardwire::keeper::Keeper keeper(std::move(made));
+  LoggedKeeper keeper(options);
   train(options, 1, 100, 100);
   train(options, 1, 60, 60);
   Session session = Session::join(member(0, 1, free_port()), with(options));
   BOOST_TEST(restored(session, 0, 1) == 60);
-  const std::lock_guard lock(mutex);
+  const auto published = keeper.lines(LogLevel::info, "publishes ");
   const auto last = [&](const std::string& step) {
     const auto has = [&](const std::string& text) { return text.find(step) != std::string::npos; };
     return std::ranges::find_if(published.rbegin(), published.rend(), has) - published.rbegin();

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,14 +30,15 @@ inline KeeperOptions named(const std::string& test) {
 
 using Allocate = decltype(shardwire::keeper::Keeper::Options::allocate);
 
-inline std::unique_ptr<shardwire::keeper::Keeper> start(const KeeperOptions& options, ByteCount budget = 64u << 20,
-                                                        Allocate allocate = {}) {
+inline std::unique_ptr<shardwire::keeper::Keeper> start(
+    const KeeperOptions& options, ByteCount budget = 64u << 20, Allocate allocate = {},
+    LogSink log = [](LogLevel, std::string_view) {}) {
   shardwire::keeper::Keeper::Options made;
   made.allocate = std::move(allocate);
   made.keeper = options;
   made.budget_bytes = budget;
   made.session = quick();
-  made.log = [](LogLevel, std::string_view) {};
+  made.log = std::move(log);
   return std::make_unique<shardwire::keeper::Keeper>(std::move(made));
 }
 
