@@ -31,8 +31,9 @@ void add_nics(const std::string& folder, const std::string& root, bool reads, st
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(root + folder, none)) {
     const fs::path device = entry.path() / "device";
-    if (fs::exists(device, none))
+    if (fs::exists(device, none)) {
       nics.push_back({entry.path().filename(), device, place_of_device(device, root), reads});
+    }
   }
 }
 
@@ -52,8 +53,9 @@ std::size_t shared_way(const fs::path& one, const fs::path& other) {
   const fs::path first = fs::canonical(one, none);
   const fs::path second = fs::canonical(other, none);
   std::size_t shared = 0;
-  for (auto a = first.begin(), b = second.begin(); a != first.end() && b != second.end() && *a == *b; ++a, ++b)
+  for (auto a = first.begin(), b = second.begin(); a != first.end() && b != second.end() && *a == *b; ++a, ++b) {
     ++shared;
+  }
   return shared;
 }
 

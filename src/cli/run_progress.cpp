@@ -122,8 +122,9 @@ std::string JobProgress::awaited(Clock::time_point now) const {
   if (!others || ranks.empty() || ranks.size() > max_named) return {};
   const bool one = ranks.size() == 1;
   const std::string names = fmt::format("rank{} {}", one ? "" : "s", support::runs_of(ranks));
-  if (phase_ == restore_phase || phase_ == bind_phase)
+  if (phase_ == restore_phase || phase_ == bind_phase) {
     return fmt::format("; {} {} not finished", names, one ? "has" : "have");
+  }
   return "; waiting for " + names;
 }
 

@@ -149,8 +149,9 @@ Outcome restore_with_resets(Job& job, const RestoreOptions& options, ByteCount e
   Restore restore = job.session->restore(job.tensor.catalog(), options);
   restore.on_progress(
       [&](const Progress& progress) {
-        if (outcome.resets == enough || progress.done_bytes < next || progress.done_bytes == progress.total_bytes)
+        if (outcome.resets == enough || progress.done_bytes < next || progress.done_bytes == progress.total_bytes) {
           return;
+        }
         next = progress.done_bytes + every_bytes;
         if (job.connections->reset(more_than_control) > 0) ++outcome.resets;
       },
