@@ -59,7 +59,7 @@ Reach reach_of(std::string_view path) {
   return row == known.end() ? Reach::network : row->reach;
 }
 
-// What one rank receives from another; its paths work at the same time.
+// `rows`: the paths from one rank to another, which work at the same time.
 void judge_pair(const Expectation& expected, const std::string& subject, std::span<const PeerReport> rows,
                 std::vector<perf::Flag>& flags) {
   ByteCount bytes = 0;

@@ -12,7 +12,7 @@
 
 namespace shardwire::cli {
 
-/// What the paths between the ranks of a case have to be like: the value of `doctor CASE --expect`.
+/// Requirements for the paths between the ranks of a case: the value of `doctor CASE --expect`.
 struct Expectation {
   double floor = 0;  ///< bytes per second
   double ceiling = std::numeric_limits<double>::infinity();
@@ -24,9 +24,9 @@ struct Expectation {
 /// "floor=20,ceiling=50,transport=ucx", with numbers in GB/s. Errors: throws UsageError.
 Expectation parse_expectation(std::string_view text);
 
-/// A flag for each pair of ranks that is slower or faster, and for each path over another transport; one flag if none is judged. Bytes
-/// that stay in their process are not, and where a transport between hosts is expected, neither are those over one within a host, which ranks
-/// of one host use by design. `results`: of target ranks.
+/// Returns a flag for each pair of ranks that is slower or faster, and for each path over another transport; one flag if none is judged.
+/// Bytes that stay in their process are not judged. If a transport between hosts is expected, paths over a transport within a host are not
+/// judged either: ranks of one host use it by design. `results`: of target ranks.
 std::vector<perf::Flag> unmet(const Expectation& expected, std::span<const MemberResult> results);
 
 }  // namespace shardwire::cli

@@ -9,7 +9,7 @@
 
 namespace shardwire::cli {
 
-/// What is wrong with the links of the members of a job: a NIC on another socket than the ranks that receive through it, interfaces of
+/// Returns the faults of the links of the members of a job: a NIC on another socket than the ranks that receive through it, interfaces of
 /// one name with different MTUs, and InfiniBand subnets in which some hosts have no port.
 std::vector<perf::Flag> flag_links(std::span<const MemberResult> results);
 

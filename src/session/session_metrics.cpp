@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session counts, if SHARDWIRE_METRICS_FOLDER asks for it.
+// A session counts its operations if SHARDWIRE_METRICS_FOLDER names a folder.
 #include <exception>
 #include <memory>
 #include <utility>

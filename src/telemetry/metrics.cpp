@@ -118,7 +118,7 @@ std::string io_labels(std::string_view path) {
                      label("shardwire_transport", path.substr(0, slash)));
 }
 
-// How much more it is than what was counted, which it becomes.
+// Returns by how much `now` exceeds `counted`, and raises `counted` to it.
 template <typename Number>
 double growth(Number now, Number& counted) {
   const Number before = std::exchange(counted, std::max(now, counted));

@@ -33,7 +33,7 @@ struct Histogram {
 /// Operations of callers. `bind` is a restore with RestoreOptions::bind_only.
 enum class Operation : std::uint8_t { restore, exchange, bind };
 
-/// What has been counted of a restore. The report of one that was resumed includes what came before.
+/// Figures of a restore that have been counted. The report of a resumed restore includes them again.
 struct Counted {
   ByteCount needed_bytes = 0;
   ByteCount overread_bytes = 0;
@@ -42,10 +42,10 @@ struct Counted {
   std::map<std::string, ByteCount> bytes;  ///< by PeerReport::path
 };
 
-/// How an operation has ended; empty: well. An exception of the caller's own counts as cancelled.
+/// Code of the error that ended an operation; empty: none did. An exception of the caller's own counts as cancelled.
 std::optional<ErrorCode> code_of(const std::exception_ptr& error);
 
-/// What the build and its transports are.
+/// The build of the library, and its transports.
 struct Build {
   std::string version;
   std::uint32_t protocol_version = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member counts, and the text that Prometheus reads.
+// Counts of a member, and the text that Prometheus reads.
 #include <boost/test/unit_test.hpp>
 
 #include <cstdlib>
@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(each_call_changes_the_version) {
   BOOST_TEST(seen.size() == 8u);
 }
 
-// What `promtool check metrics` would say of names, and what a parser needs.
+// `promtool check metrics` checks the same of names. A parser needs the rest.
 BOOST_AUTO_TEST_CASE(the_text_has_each_series_once_below_its_family_with_the_member) {
   Metrics metrics = fresh();
   metrics.joined(1, std::nullopt);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sessions write where SHARDWIRE_METRICS_FOLDER names a folder.
+// Sessions write counts to the folder that SHARDWIRE_METRICS_FOLDER names.
 #include <boost/test/unit_test.hpp>
 
 #include <fstream>
