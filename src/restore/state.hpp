@@ -51,7 +51,13 @@ class SHARDWIRE_LOCAL RestoreState {
     if (!offered_) values_ = std::move(values);  // the caller may be reading those that were offered
     unfinished_ = std::move(left);
     if (!unfinished_) owners_.release();
-    if (ended) ended(report_, error);
+    if (ended) {
+      try {
+        ended(report_, error);
+      } catch (...) {  // it comes out of wait(), like one of a progress callback
+        if (!error) error = std::current_exception();
+      }
+    }
     if (error) error = with_report(error, report_);
     if (stops_at_values_ && !values_ready_.is_done()) values_ready_.finish(error);
     completion_.finish(std::move(error));

@@ -6,10 +6,12 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <string>
 
+#include "restore/state.hpp"
 #include "support/fake_root.hpp"
 #include "support/job.hpp"
 #include "support/launch_variables.hpp"
@@ -202,6 +204,19 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_not_there_costs_a_warning_and_nothing_else
   session.close(patience);
   const std::lock_guard lock(mutex);
   BOOST_TEST(warnings == 1);
+}
+
+// Else the caller would wait forever.
+BOOST_AUTO_TEST_CASE(an_exception_of_the_count_comes_out_of_the_wait_unless_the_restore_has_failed) {
+  const auto error_of = [](const std::exception_ptr& error) {
+    detail::RestoreState state(Interruption(), nullptr, {}, false);
+    state.ended = [](const RestoreReport&, const std::exception_ptr&) { throw std::bad_alloc(); };
+    BOOST_REQUIRE_NO_THROW(state.finish({}, {}, error));
+    state.completion().wait();
+  };
+  BOOST_CHECK_THROW(error_of(nullptr), std::bad_alloc);
+  const Error lost(ErrorCode::peer_lost, "it is gone");
+  BOOST_TEST((failure_of([&] { error_of(std::make_exception_ptr(lost)); }).code() == ErrorCode::peer_lost));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
