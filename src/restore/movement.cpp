@@ -357,13 +357,14 @@ void Movement::prove_reads(std::size_t source) {
   sources_[source]->requests().read_generation(prove);
 }
 
-// A source sends only while the publication is live. A word that is still mapped shows whether the memory was taken back,
-// however it was read. Of other reads the ledger knows. Digests of a lost source cannot be compared any more.
+// A source sends only while the publication is live, which proves messages that are copied: see Run::confirm(). A word
+// that is still mapped shows whether the memory was taken back, however it was read. Of other reads the ledger knows. Digests
+// of a lost source cannot be compared any more.
 Movement::Proof Movement::proof_of(const move::Transfer& transfer) const {
   if (sources_[transfer.peer]->state() == Source::State::released) return Proof::all;  // confirmed
   if (target_.options.verify == Verify::digest) return Proof::none;
   const auto by = move::carrier_of(transfer.method);
-  if (by == move::Carrier::messages) return Proof::all;
+  if (by == move::Carrier::messages) return messages_are_copied_ ? Proof::all : Proof::none;
   if (by != move::Carrier::mapping && by != move::Carrier::reads) return Proof::none;
   const Binding& binding = sources_[transfer.peer]->binding();
   if (by == move::Carrier::mapping) {

@@ -6,7 +6,9 @@
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <cstdint>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "simulation/schedule.hpp"
@@ -164,6 +166,31 @@ BOOST_AUTO_TEST_CASE(no_byte_is_wrong_if_the_source_changes_its_step_meanwhile) 
     }
   }
   for (const std::string& one : missing) BOOST_ERROR("no run shows '" << one << "'");
+}
+
+// One of two that hold the same is killed at some time of the restore. The other one sends again only bytes that nothing proves.
+BOOST_AUTO_TEST_CASE(of_a_lost_source_only_messages_that_are_copied_stay) {
+  for (const bool sockets : {true, false}) {
+    std::set<std::string> restored;  // with how many bytes
+    for (int kill = 0; kill < 20; ++kill) {
+      Schedule schedule = schedule_of({.sockets = sockets, .sources = 2});
+      schedule.tensors.front().held = shardwire::Layout::replicated();
+      schedule.tensors.front().spec.shape = {64, 128};
+      schedule.staging_bytes = 4 << 10;  // an eighth of the tensor
+      schedule.method = shardwire::RestoreMethod::packed;
+      schedule.actions.pop_back();  // the later restore
+      schedule.must_complete = false;
+      schedule.actions.push_back({.kind = Action::Kind::kill, .at = 10s + kill * 200ms, .member = 3});
+      const Findings findings = run(schedule);
+      for (const std::string& failure : findings.failures) BOOST_ERROR("killed at time " << kill << ": " << failure);
+      const std::string_view trace = findings.trace;
+      const std::size_t at = trace.find("restored step 1, ");
+      BOOST_REQUIRE_MESSAGE(at != std::string_view::npos, "killed at time " << kill << ": nothing is restored");
+      restored.emplace(trace.substr(at, trace.find('\n', at) - at));
+    }
+    const bool none_again = restored == std::set<std::string>{"restored step 1, 32768 bytes packed"};
+    BOOST_CHECK_EQUAL(none_again, sockets);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
