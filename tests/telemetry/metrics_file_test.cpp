@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file that Prometheus' node_exporter reads.
+#include <sys/stat.h>
+
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -28,7 +30,7 @@ std::shared_ptr<Metrics> fresh() {
 
 /// Writes changes at the end alone, unless an interval is given.
 MetricsFile::Setup in(const std::filesystem::path& folder, std::chrono::milliseconds interval = 1h) {
-  return {.folder = folder.string(), .run_id = "night", .member = 3, .interval = interval};
+  return {.folder = folder.string(), .run_id = "night", .member = 3, .interval = interval, .patience = 1h};
 }
 
 const std::string joined = "shardwire_session_join_duration_seconds_count{shardwire_member=\"3\"} ";
@@ -55,7 +57,7 @@ BOOST_AUTO_TEST_CASE(zeros_are_written_at_the_start_and_counts_at_the_end) {
   std::vector<std::string> failures;
   {
     const MetricsFile file(in(root.path), metrics, [&](const std::string& why) { failures.push_back(why); });
-    BOOST_TEST(says(path, joined + "0"));
+    BOOST_TEST(test::run_until([] {}, [&] { return says(path, joined + "0"); }, 120s));
     metrics->joined(1, std::nullopt);
   }
   BOOST_TEST(says(path, joined + "1"));
@@ -82,6 +84,25 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_not_there_is_reported_once) {
   BOOST_REQUIRE(failures.size() == 1u);
   BOOST_TEST(failures.front() == "metrics are not written: " + root.path.string() +
                                      "/none/shardwire-night-3.prom: cannot be opened: No such file or directory");
+}
+
+// As the folder of a file server that does not answer. The pipe is opened for writing once this case reads it.
+BOOST_AUTO_TEST_CASE(neither_the_start_nor_the_end_waits_for_a_folder_that_hangs) {
+  const test::Deadline deadline(120s);
+  const test::FakeRoot root;
+  const auto path = root.path / "shardwire-night-3.prom";
+  const std::string fresh_path = path.string() + ".tmp";
+  BOOST_REQUIRE(::mkfifo(fresh_path.c_str(), 0600) == 0);
+  MetricsFile::Setup setup = in(root.path);
+  setup.patience = 1ms;
+  {
+    const MetricsFile file(setup, fresh(), [](const std::string& why) { BOOST_ERROR(why); });
+  }
+  std::ifstream pipe(fresh_path);
+  const std::string text(std::istreambuf_iterator<char>(pipe), {});
+  BOOST_TEST(text.find(joined + "0\n") != std::string::npos);
+  const auto is_over = [&] { return std::filesystem::exists(path); };  // its thread leaves the folder alone
+  BOOST_TEST(test::run_until([] {}, is_over, 120s));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
