@@ -29,6 +29,7 @@ struct Process {
   const ProcessPlan* plan = nullptr;
   pid_t pid = -1;
   int pipe = -1;
+  Clock::time_point started{};
   std::string unread;
   std::size_t results = 0;
   std::string phase = "join";
@@ -137,6 +138,7 @@ class Supervisor {
     process.plan = &plan;
     process.pid = pid;
     process.pipe = ends[0];
+    process.started = Clock::now();
     faults_.started(plan.members.front(), pid);
   }
 
@@ -229,26 +231,30 @@ class Supervisor {
     vain_ = {Clock::now(), waited ? process.who() + " has given up" : "the job cannot begin without " + process.who()};
   }
 
-  // A running member fails by itself at the join timeout, so the process of this one is stopped or hangs.
+  // A running member fails by itself at the join timeout, so the process of this one is stopped or hangs. Of many processes
+  // the last may start long after the first.
   [[nodiscard]] bool join_overdue(const Process& process, Clock::time_point now) const {
     return !began_ && process.phase == "join" && process.results == 0 &&
-           now - started_ > options_.join_timeout + vain_wait;
+           now - process.started > options_.join_timeout + vain_wait;
   }
 
   // Kills a hanging member when the others, which observe the deadline themselves, must long have finished with it.
   void end_silent() {
     const auto now = Clock::now();
     const Duration limit = options_.timeout + 3 * grace;
+    // First, since the others are told which one is missing.
+    for (Process& process : processes_) {
+      if (!process.alive || !process.ended_for.empty() || !join_overdue(process, now)) continue;
+      vain_ = {vain_ ? vain_->since : now, fmt::format("the job cannot begin without {}", process.who())};
+      end(process, "timed_out",
+          fmt::format("did not join within {} s and was ended",
+                      std::chrono::duration<double>(options_.join_timeout).count()));
+    }
     for (Process& process : processes_) {
       if (!process.alive || !process.ended_for.empty()) continue;
       const bool restoring_too_long = restores(process) && now - process.phase_began > limit;
       const bool last_and_silent = first_result_ && now - std::max(*first_result_, process.last_received) > limit;
-      if (join_overdue(process, now)) {
-        vain_ = {vain_ ? vain_->since : now, fmt::format("the job cannot begin without {}", process.who())};
-        end(process, "timed_out",
-            fmt::format("did not join within {} s and was ended",
-                        std::chrono::duration<double>(options_.join_timeout).count()));
-      } else if (vain_ && !began_ && now - vain_->since > vain_wait) {
+      if (vain_ && !began_ && now - vain_->since > vain_wait) {
         end(process, "cancelled", fmt::format("was ended, since {}", vain_->why));
       } else if (restoring_too_long || last_and_silent || now - process.last_received > idle_limit + limit) {
         end(process, "timed_out", "gave no sign of life and was ended");
@@ -279,7 +285,6 @@ class Supervisor {
 
   const RunOptions& options_;
   JobProgress& progress_;
-  const Clock::time_point started_ = Clock::now();
   sigset_t stopping_{};
   sigset_t mask_before_{};
   int signals_ = -1;

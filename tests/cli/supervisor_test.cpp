@@ -162,6 +162,14 @@ BOOST_AUTO_TEST_CASE(a_member_that_gave_up_waiting_is_not_the_missing_one) {
   BOOST_TEST(says("rank 2 was ended, since the job cannot begin without rank 0"));
 }
 
+BOOST_AUTO_TEST_CASE(members_are_told_the_missing_one_whatever_its_number) {
+  const Ended ended = run({waiting(0), fails(1, "timed_out"), stopped(2)}, {.join_timeout = Duration(0)});
+  BOOST_TEST((ended.took < seconds));
+  const std::string told = "rank 0 was ended, since the job cannot begin without rank 2";
+  BOOST_TEST(ended.outcome.errors.size() == 2U);
+  BOOST_TEST(std::ranges::count(ended.outcome.errors, told, &RunError::message) == 1);
+}
+
 BOOST_AUTO_TEST_CASE(a_member_that_stopped_for_another_is_not_the_missing_one) {
   const Ended ended = run({fails(0, "cancelled"), waiting(1)});
   BOOST_TEST((ended.took < seconds));
