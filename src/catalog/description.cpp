@@ -37,6 +37,7 @@ DescribedCatalog describe(const Catalog& held, const TensorPlaces& places, const
   result.encoded_manifest = wire::encode_manifest(*result.manifest);
   result.manifest_digest = wire::digest_of(result.encoded_manifest);
   std::vector<wire::NamedValue> values;
+  values.reserve(held.values().size());
   for (const Catalog::ValueEntry& entry : held.values()) values.push_back({entry.key, entry.value});
   BoxCache boxes;
   std::vector<std::pair<TensorKey, TensorValue>> elements;

@@ -48,9 +48,7 @@ void Publications::withdraw(Publication& publication) {
 }
 
 void Publications::replace(Publication& old, std::shared_ptr<Publication> fresh) {
-  if (live(old.name).get() != &old) {
-    refuse_request(fmt::format("'{}' has been withdrawn: publish it again", old.name));
-  }
+  if (live(old.name).get() != &old) refuse_update(old.name);
   auto replaced = live_.extract(old.name);
   try {
     add(std::move(fresh));

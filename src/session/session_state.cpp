@@ -19,6 +19,7 @@
 #include "restore/task.hpp"
 #include "runtime/await.hpp"
 #include "runtime/release_queue.hpp"
+#include "serve/refusal.hpp"
 #include "session/settings.hpp"
 #include "support/environment.hpp"
 #include "support/list_of.hpp"
@@ -484,6 +485,7 @@ PublicationOwner::Retirement SessionState::replace(const std::shared_ptr<Publica
                                .buddy_bytes_per_second = old->buddy_bytes_per_second};
   Retirement retirement;
   fresh = counted(options, [&] {
+    if (old->retired) refuse_update(old->name);
     std::optional<Keeping> keeping;
     const auto publication = describe_publication(update.held, options, old->interruption, keeping);
     check_update(*old, *publication);

@@ -205,6 +205,16 @@ BOOST_AUTO_TEST_CASE(an_update_shows_the_new_generation_and_waits_for_readers_of
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
 }
 
+BOOST_AUTO_TEST_CASE(an_update_of_a_retired_publication_looks_at_no_memory) {
+  Pair pair;
+  pair.publication->retire(patience);
+  Catalog unreadable(Rank{0}, 1);
+  unreadable.add(Pair::spec(), Layout::replicated(), View{.data = reinterpret_cast<void*>(64)});
+  const Error error = failure_of([&] { pair.publication->update(unreadable, 2, Snapshot::none, patience); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+  BOOST_TEST(says(error, "has been withdrawn"));
+}
+
 BOOST_AUTO_TEST_CASE(a_step_that_the_source_has_passed_is_not_replaced_by_a_later_one) {
   Pair pair;
   pair.publication->update(pair.catalog(), 6, Snapshot::copy, 20s);
