@@ -134,14 +134,6 @@ int device_of(const TensorPlaces& places, std::size_t entry) {
   return entry < places.size() && places[entry] ? places[entry]->device : memory::on_host;
 }
 
-std::vector<int> devices_of(const TensorPlaces& places) {
-  std::set<int> devices;
-  for (const TensorPlace& place : places) {
-    if (place) devices.insert(place->device);
-  }
-  return {devices.begin(), devices.end()};
-}
-
 std::size_t count_managed(const TensorPlaces& places) {
   return static_cast<std::size_t>(
       std::ranges::count_if(places, [](const TensorPlace& place) { return place && place->managed; }));

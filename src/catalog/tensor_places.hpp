@@ -32,8 +32,6 @@ TensorPlace place_of(const View& view, const std::byte* first, ByteCount bytes, 
 bool is_still_there(const memory::DeviceAllocation& allocation, const std::byte* data);
 /// Ordinal of the device, or memory::on_host.
 int device_of(const TensorPlaces& places, std::size_t entry);
-/// All devices in `places`, each once.
-std::vector<int> devices_of(const TensorPlaces& places);
 /// Number of managed tensors. Managed memory moves as memory of its device.
 std::size_t count_managed(const TensorPlaces& places);
 

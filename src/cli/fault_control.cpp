@@ -184,9 +184,4 @@ const Fault* FaultControl::fatal_of(int member) const {
   return found == outcomes_.end() ? nullptr : &found->fault;
 }
 
-bool FaultControl::has_struck(int member) const {
-  return std::ranges::any_of(
-      outcomes_, [&](const FaultOutcome& one) { return one.struck_ns && to_int(one.fault.rank) == member; });
-}
-
 }  // namespace shardwire::cli

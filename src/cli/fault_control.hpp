@@ -39,8 +39,6 @@ class FaultControl {
   void ended(int member);
   /// The fault, if there is one, by which this member cannot finish its own work.
   [[nodiscard]] const Fault* fatal_of(int member) const;
-  /// The member was struck, by whatever.
-  [[nodiscard]] bool has_struck(int member) const;
   [[nodiscard]] const std::vector<FaultOutcome>& outcomes() const { return outcomes_; }
 
  private:

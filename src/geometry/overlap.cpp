@@ -130,21 +130,6 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> find_overlap(std::span<co
   return std::nullopt;
 }
 
-HeldBoxes merge_replicas(std::vector<std::pair<Box, Rank>> held) {
-  std::sort(held.begin(), held.end());
-  HeldBoxes merged;
-  merged.holders.reserve(held.size());
-  for (const auto& [box, rank] : held) {
-    if (merged.boxes.empty() || merged.boxes.back() != box) {
-      merged.boxes.push_back(box);
-      merged.first_holder.push_back(static_cast<std::uint32_t>(merged.holders.size()));
-    }
-    merged.holders.push_back(rank);
-  }
-  merged.first_holder.push_back(static_cast<std::uint32_t>(merged.holders.size()));
-  return merged;
-}
-
 bool covers_exactly(const Box& whole, std::vector<Box> parts) {
   std::erase_if(parts, [](const Box& part) { return part.empty(); });
   std::sort(parts.begin(), parts.end());

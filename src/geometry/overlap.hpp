@@ -45,20 +45,6 @@ class OverlapIndex {
 /// Some pair among `boxes` that share an element (indices, lower one first), if any.
 std::optional<std::pair<std::uint32_t, std::uint32_t>> find_overlap(std::span<const Box> boxes);
 
-/// Boxes of many ranks with identical ones merged. Sorted by box.
-struct HeldBoxes {
-  std::vector<Box> boxes;
-  std::vector<std::uint32_t> first_holder;  ///< boxes.size() + 1 offsets into `holders`
-  std::vector<Rank> holders;                ///< ascending per box
-
-  [[nodiscard]] std::span<const Rank> holders_of(std::uint32_t box) const {
-    return std::span(holders).subspan(first_holder[box], first_holder[box + 1] - first_holder[box]);
-  }
-};
-
-/// Requires: no rank lists the same box twice.
-HeldBoxes merge_replicas(std::vector<std::pair<Box, Rank>> held);
-
 /// Whether `parts` (identical ones count once, empty ones do not count) lie in `whole` and hold each of its elements
 /// exactly once.
 bool covers_exactly(const Box& whole, std::vector<Box> parts);

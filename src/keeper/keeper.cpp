@@ -275,12 +275,6 @@ void Keeper::sweep() {
   sweep_timer_->start(sweep_interval, [this] { sweep(); });
 }
 
-bool Keeper::all_published() const {
-  const std::set<std::uint64_t> published = publications_->published();
-  return std::ranges::all_of(states_.without_trainer(),
-                             [&](const Snapshot* one) { return published.contains(one->buffer); });
-}
-
 std::string Keeper::status() const {
   using Json = nlohmann::ordered_json;
   const std::set<std::uint64_t> published = publications_->published();

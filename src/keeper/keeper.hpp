@@ -66,7 +66,6 @@ class Keeper {
   void publish_left();
   void published(std::uint64_t session, std::size_t failed);
   void dismiss_older(std::uint32_t attempt);
-  [[nodiscard]] bool all_published() const;
   void closed(const Connection& connection);
   void drop_superseded();
   void sweep();

@@ -33,7 +33,6 @@ void Ledger::expect(std::uint32_t peer, ByteCount bytes) {
 void Ledger::arrived(std::uint32_t peer, std::vector<TransferPart> parts) {
   Peer& from = of(peer);
   const ByteCount bytes = bytes_of(parts);
-  from.bytes += bytes;
   from.since_due += bytes;
   from.lists.push_back(std::move(parts));
   if (from.since_due < std::clamp(from.expected / proofs_per_peer, least_proven_bytes, most_unproven_bytes)) return;
@@ -56,13 +55,8 @@ void Ledger::prove(std::uint32_t peer, Mark mark) {
   if (peer >= peers_.size()) return;
   Peer& from = peers_[peer];
   for (; from.proven < mark && !from.lists.empty(); ++from.proven) {
-    from.bytes -= bytes_of(from.lists.front());
     from.lists.pop_front();
   }
-}
-
-ByteCount Ledger::unproven_bytes(std::uint32_t peer) const {
-  return peer < peers_.size() ? peers_[peer].bytes : 0;
 }
 
 std::vector<TransferPart> Ledger::unproven(std::uint32_t peer) const {

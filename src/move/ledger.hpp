@@ -34,14 +34,12 @@ class Ledger {
   /// What had arrived at `mark` is proven.
   void prove(std::uint32_t peer, Mark mark);
   /// Arrived and not proven.
-  [[nodiscard]] ByteCount unproven_bytes(std::uint32_t peer) const;
   [[nodiscard]] std::vector<TransferPart> unproven(std::uint32_t peer) const;
 
  private:
   struct Peer {
     std::deque<std::vector<TransferPart>> lists;  // arrived together, in the order of arrival
     Mark proven = 0;                              // lists before the first of `lists`
-    ByteCount bytes = 0;                          // of `lists`
     ByteCount expected = 0;
     ByteCount since_due = 0;
   };

@@ -57,7 +57,6 @@ class Discovery {
   /// Ignores further answers.
   void stop();
 
-  [[nodiscard]] bool is_published(const wire::PublicationRecord& record) const { return are_published({record}); }
   [[nodiscard]] ValueScope value_scope() const { return wanted_.scope; }
   /// Members that were asked to describe what they publish, and have not answered; see Descriptions.
   [[nodiscard]] const Descriptions::Asked& silent() const { return descriptions_.silent(); }

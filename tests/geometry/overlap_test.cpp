@@ -103,14 +103,4 @@ BOOST_AUTO_TEST_CASE(what_is_left_around_a_hole_tiles_the_box) {
   BOOST_TEST(parts.empty());
 }
 
-BOOST_AUTO_TEST_CASE(replicas_merge_into_one_box_with_its_holders) {
-  const Box a{{0}, {2}};
-  const Box b{{2}, {2}};
-  const HeldBoxes held = merge_replicas({{b, Rank{3}}, {a, Rank{2}}, {b, Rank{1}}, {a, Rank{0}}, {a, Rank{5}}});
-  BOOST_TEST((held.boxes == std::vector<Box>{a, b}));
-  const auto of_a = held.holders_of(0);
-  BOOST_TEST((std::vector<Rank>(of_a.begin(), of_a.end()) == std::vector<Rank>{Rank{0}, Rank{2}, Rank{5}}));
-  BOOST_TEST(held.holders_of(1).size() == 2U);
-}
-
 BOOST_AUTO_TEST_SUITE_END()
