@@ -55,16 +55,17 @@ unsigned copy_threads(const Core::Setup& setup) {
 Core::Core(Loop& loop, Setup setup)
     : loop_(loop),
       setup_(std::move(setup)),
-      door_(loop, setup_.identity,
-            {setup_.bootstrap.rank, setup_.bootstrap.world_size, lives_on_local_sockets(*setup_.fabrics)},
-            {.request = [this](Connection& connection, const wire::Message& message) { serve(connection, message); },
-             .closed =
-                 [this](const Connection& connection, bool orderly) {
-                   publisher_->serving().reader_closed(connection.id());
-                   membership_.closed(connection, orderly);
-                 },
-             .log = [this](LogLevel level, const std::string& text) { log(level, text); }}),
-      membership_(loop, *this, door_, setup_.bootstrap, setup_.identity),
+      acceptor_(
+          loop, setup_.identity,
+          {setup_.bootstrap.rank, setup_.bootstrap.world_size, lives_on_local_sockets(*setup_.fabrics)},
+          {.request = [this](Connection& connection, const wire::Message& message) { serve(connection, message); },
+           .closed =
+               [this](const Connection& connection, bool orderly) {
+                 publisher_->serving().reader_closed(connection.id());
+                 membership_.closed(connection, orderly);
+               },
+           .log = [this](LogLevel level, const std::string& text) { log(level, text); }}),
+      membership_(loop, *this, acceptor_, setup_.bootstrap, setup_.identity),
       fabric_table_(table_of(*setup_.fabrics)),
       attached_(loop),
       links_(loop, *setup_.fabrics, fabric_table_, membership_, setup_.identity,
@@ -244,7 +245,7 @@ void Core::leave() {
   if (keeper_) keeper_->leave();
   links_.leave();
   membership_.leave();
-  door_.leave();
+  acceptor_.leave();
 }
 
 // --- serving ---
@@ -270,7 +271,7 @@ void Core::attach(Connection& connection, const wire::Attach& attach) {
   const wire::Hello reader = connection.peer();
   attached_.check(reader, attach);
   connection.send(wire::Attached{});
-  attached_.add(reader, attach, door_.release(connection));
+  attached_.add(reader, attach, acceptor_.release(connection));
 }
 
 void Core::payload_arrived(transport::Incoming& incoming) {

@@ -19,7 +19,7 @@
 #include "restore/running_restore.hpp"
 #include "serve/memory_table.hpp"
 #include "serve/publisher.hpp"
-#include "session/door.hpp"
+#include "session/acceptor.hpp"
 #include "session/keeping.hpp"
 #include "session/services.hpp"
 #include "session/settings.hpp"
@@ -140,7 +140,7 @@ class Core : public KeeperHost, private Membership::Host {
   Loop& loop_;
   Setup setup_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // owners: this core; deferred tasks hold weak ones
-  Door door_;
+  Acceptor acceptor_;
   Membership membership_;
   restore::Metadata metadata_;
   std::unique_ptr<memory::Copier> copier_;

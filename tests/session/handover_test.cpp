@@ -28,7 +28,7 @@ constexpr std::uint64_t incarnation = 77;  // of the misbehaving member
 struct Job {
   std::uint16_t port = free_port();
   Session source = Session::join(member(0, 2, port), quick());
-  std::vector<Listening> doors = listening_sockets();  // of the source alone
+  std::vector<Listening> listening = listening_sockets();  // of the source alone
   Session reader = Session::join(member(1, 2, port), quick());
   TestShard in_arena{{{"a", "exp_avg"}, DType::f32, {1000}}, Layout::replicated(), Rank{0}};
   TestShard ordinary{{{"o", "exp_avg"}, DType::f32, {1000}}, Layout::replicated(), Rank{0}};
@@ -45,11 +45,11 @@ struct Job {
     publication = source.publish(held);
     check_restore();  // opens all that the job itself needs
   }
-  [[nodiscard]] const Listening& door(bool local) const {
-    for (const Listening& one : doors) {
+  [[nodiscard]] const Listening& listener(bool local) const {
+    for (const Listening& one : listening) {
       if (one.local() == local) return one;
     }
-    throw std::runtime_error("no such door");
+    throw std::runtime_error("no such listening socket");
   }
   void check_restore() {
     TestShard a{{{"a", "exp_avg"}, DType::f32, {1000}}, Layout::replicated(), Rank{0}};
@@ -83,7 +83,7 @@ wire::Failure failure_in(const wire::Message& message) {
 /// A member driven by hand.
 class Member {
  public:
-  Member(const Job& job, bool local) : job_(job), control_(job.door(local)) {
+  Member(const Job& job, bool local) : job_(job), control_(job.listener(local)) {
     source_ = introduce(control_, mine());
     control_.send_frame(wire::encode(wire::Lease{1, "state", 1, {{0, {}}, {1, {}}}}));
     const wire::Message answer = control_.next();
@@ -101,7 +101,7 @@ class Member {
 
   /// Opens another connection; returns the answer to its Attach.
   wire::Message attach(std::uint64_t token, std::uint8_t index, bool local) {
-    sockets.push_back(std::make_unique<Stranger>(job_.door(local)));
+    sockets.push_back(std::make_unique<Stranger>(job_.listener(local)));
     introduce(*sockets.back(), mine());
     sockets.back()->send_frame(wire::encode(wire::Attach{token, index}));
     return sockets.back()->next();
@@ -296,7 +296,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_binds_again_and_again_takes_no_more_than_one_
   Job job;
   {
     const NothingLeaks check;
-    Member member(job, !job.doors.empty() && job.doors.back().local());
+    Member member(job, !job.listening.empty() && job.listening.back().local());
     const auto fabrics = member.fabrics();
     std::vector<std::unique_ptr<transport::Fabric>> mine;
     for (const wire::FabricOffer& fabric : fabrics) mine.push_back(transport::choose(fabric.name).open());

@@ -102,7 +102,7 @@ std::vector<Bytes> intrusions() {
   return all;
 }
 
-std::optional<Listening> local_door() {
+std::optional<Listening> local_listening() {
   for (const Listening& one : listening_sockets()) {
     if (one.local() && one.name().starts_with("shardwire-")) return one;
   }
@@ -112,10 +112,10 @@ std::optional<Listening> local_door() {
 /// A process that keeps as many connections to a local name open as it may, and replaces them without end.
 class LocalFlood {
  public:
-  explicit LocalFlood(const Listening& door) {
+  explicit LocalFlood(const Listening& listening) {
     process_ = ::fork();
     BOOST_REQUIRE(process_ >= 0);
-    if (process_ == 0) run(door);
+    if (process_ == 0) run(listening);
   }
   ~LocalFlood() {
     ::kill(process_, SIGKILL);
@@ -126,7 +126,7 @@ class LocalFlood {
 
  private:
   // The other threads of the test do not exist here, so it calls only what is safe after fork().
-  [[noreturn]] static void run(const Listening& door) {
+  [[noreturn]] static void run(const Listening& listening) {
     ::alarm(300);
     ::close_range(3, ~0U, 0);
     std::array<int, 512> open{};
@@ -134,7 +134,7 @@ class LocalFlood {
     for (std::size_t i = 0;; i = (i + 1) % open.size()) {
       if (open[i] >= 0) ::close(open[i]);
       open[i] = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-      static_cast<void>(::connect(open[i], door.raw(), door.length));
+      static_cast<void>(::connect(open[i], listening.raw(), listening.length));
     }
   }
   pid_t process_ = -1;
@@ -148,7 +148,7 @@ boost::test_tools::assertion_result with_local_sockets(boost::unit_test::test_un
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(every_door_is_known) {
+BOOST_AUTO_TEST_CASE(every_listening_socket_is_known) {
   const Job job;
   std::size_t network = 0;
   std::size_t local = 0;
@@ -160,17 +160,17 @@ BOOST_AUTO_TEST_CASE(every_door_is_known) {
   BOOST_TEST(local == (transport_under_test().find("shm") != std::string::npos ? 2U : 0U));
 }
 
-BOOST_DATA_TEST_CASE(whatever_a_stranger_says_at_any_door_the_job_restores, boost::unit_test::data::make({true, false}),
-                     stays) {
+BOOST_DATA_TEST_CASE(a_job_restores_whatever_a_stranger_sends_to_any_listening_socket,
+                     boost::unit_test::data::make({true, false}), stays) {
   const Deadline deadline(120s);
   Job job;
   job.check_restore();  // opens all that the job itself needs
   const std::size_t before = open_descriptors();
   {
     std::vector<std::unique_ptr<Stranger>> strangers;
-    for (const Listening& door : listening_sockets()) {
+    for (const Listening& listening : listening_sockets()) {
       for (const Bytes& said : intrusions()) {
-        strangers.push_back(std::make_unique<Stranger>(door));
+        strangers.push_back(std::make_unique<Stranger>(listening));
         strangers.back()->send(said);
         if (!stays) strangers.pop_back();
       }
@@ -189,14 +189,14 @@ BOOST_AUTO_TEST_CASE(a_flood_of_strangers_at_a_local_name_ends_no_restore,
   constexpr int readers = with_sanitizer ? 6 : 24;
   const auto port = free_port();
   Session source = Session::join(member(0, readers + 1, port), quick());
-  const auto door = local_door();
-  BOOST_REQUIRE(door);
+  const auto listening = local_listening();
+  BOOST_REQUIRE(listening);
   TestShard held({{"a", "exp_avg"}, DType::f32, {1000}}, Layout::replicated(), Rank{0});
   held.fill(1);
   Catalog catalog(Rank{0}, 1);
   held.add_to(catalog);
   const Publication publication = source.publish(catalog);
-  const LocalFlood flood(*door);
+  const LocalFlood flood(*listening);
   int lost = 0;
   for (int rank = 1; rank <= readers; ++rank) {
     Session reader = Session::join(member(rank, readers + 1, port), quick());
@@ -217,10 +217,10 @@ BOOST_AUTO_TEST_CASE(a_flood_of_strangers_at_a_local_name_ends_no_restore,
 BOOST_AUTO_TEST_CASE(a_stranger_in_the_middle_of_the_handshake_is_cut_off_with_a_reason) {
   const Deadline deadline(120s);
   Job job;
-  for (const Listening& door : listening_sockets()) {
+  for (const Listening& listening : listening_sockets()) {
     for (const wire::Message& message : {wire::Message(wire::Proof{}), wire::Message(wire::Attach{5, 0}),
                                          wire::Message(wire::Lease{1, "state", 1, {}})}) {
-      Stranger stranger(door);
+      Stranger stranger(listening);
       stranger.send_frame(wire::encode(unproven_hello()));
       BOOST_TEST(std::holds_alternative<wire::Hello>(stranger.next()));
       stranger.send_frame(wire::encode(message));
@@ -238,8 +238,8 @@ BOOST_AUTO_TEST_CASE(descriptors_that_nobody_wants_are_closed_with_their_connect
   const Deadline deadline(120s);
   Job job;
   job.check_restore();  // opens all that the job itself needs
-  const auto door = local_door();
-  BOOST_REQUIRE(door.has_value());
+  const auto listening = local_listening();
+  BOOST_REQUIRE(listening.has_value());
   const std::array<support::Descriptor, 3> given{support::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
                                                  support::Descriptor(::open("/", O_PATH | O_CLOEXEC)),
                                                  support::Descriptor(::open("/dev/zero", O_RDWR | O_CLOEXEC))};
@@ -247,13 +247,13 @@ BOOST_AUTO_TEST_CASE(descriptors_that_nobody_wants_are_closed_with_their_connect
   const std::size_t before = open_descriptors();
   const Bytes announced = framed(wire::encode(wire::Descriptors{1, 3}));
   for (int round = 0; round < 10; ++round) {
-    Stranger unproven(*door);
+    Stranger unproven(*listening);
     unproven.send(framed(wire::encode(unproven_hello())), numbers);
     unproven.until_closed();
-    Stranger at_once(*door);
+    Stranger at_once(*listening);
     at_once.send(random_bytes(13), numbers);
     at_once.until_closed();
-    Stranger proven(*door);
+    Stranger proven(*listening);
     introduce(proven);
     proven.send(announced, numbers);  // sources send handles, readers have none
     proven.until_closed();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "session/door.hpp"
+#include "session/acceptor.hpp"
 
 #include <fmt/core.h>
 
@@ -25,7 +25,7 @@ std::size_t max_unproven_per_address(int world_size) {
 
 }  // namespace
 
-Door::Door(Loop& loop, const Identity& identity, const Setup& setup, Events events)
+Acceptor::Acceptor(Loop& loop, const Identity& identity, const Setup& setup, Events events)
     : loop_(loop),
       identity_(identity),
       setup_(setup),
@@ -33,29 +33,29 @@ Door::Door(Loop& loop, const Identity& identity, const Setup& setup, Events even
       unproven_(loop, max_unproven_per_address(setup.world_size)) {
 }
 
-Door::~Door() {
+Acceptor::~Acceptor() {
   for (const auto& [id, connection] : accepted_) connection->drop();
 }
 
-transport::OpenSocket Door::release(Connection& connection) {
+transport::OpenSocket Acceptor::release(Connection& connection) {
   auto [descriptor, encryption] = connection.release();
   accepted_.erase(connection.id());
   refusals_.erase(connection.id());
   return {std::move(descriptor), std::move(encryption)};
 }
 
-void Door::leave() {
+void Acceptor::leave() {
   for (const auto& [id, connection] : accepted_) connection->leave();
   accepted_.clear();
 }
 
-std::uint16_t Door::listen(const SocketAddress& at) {
+std::uint16_t Acceptor::listen(const SocketAddress& at) {
   auto& listener = listeners_[at.host];
   listener = loop_.listen(at, [this](const AcceptedStream& open) { accept(open); });
   return listener->address().port;
 }
 
-std::string Door::listen_locally() {
+std::string Acceptor::listen_locally() {
   if (!setup_.needs_local_sockets) return {};
   const std::string name = fmt::format("shardwire-{:016x}", identity_.hello.incarnation);
   try {
@@ -68,7 +68,7 @@ std::string Door::listen_locally() {
   return name;
 }
 
-void Door::accept(const AcceptedStream& open) {
+void Acceptor::accept(const AcceptedStream& open) {
   Connection::Events events;
   events.ready = [this](Connection& connection) { unproven_.remove(connection.id()); };
   events.message = [this](Connection& connection, wire::Message& message) { serve(connection, message); };
@@ -86,7 +86,7 @@ void Door::accept(const AcceptedStream& open) {
   }
 }
 
-void Door::closed(Connection& connection, const Error& reason, bool orderly) {
+void Acceptor::closed(Connection& connection, const Error& reason, bool orderly) {
   const bool fault = reason.code() == ErrorCode::out_of_resources;
   events_.log(fault ? LogLevel::warning : LogLevel::debug,
               fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
@@ -99,7 +99,7 @@ void Door::closed(Connection& connection, const Error& reason, bool orderly) {
 
 // The text has nothing that the process has sent. Once per address, and for a bounded number of them: any process can
 // connect again and again.
-void Door::warn_of_stranger(const std::string& address) {
+void Acceptor::warn_of_stranger(const std::string& address) {
   if (strangers_.size() == max_strangers || !strangers_.insert(address).second) return;
   events_.log(
       LogLevel::warning,
@@ -110,7 +110,7 @@ void Door::warn_of_stranger(const std::string& address) {
 }
 
 // Closes only slow connections: otherwise members that connect at the same time would close each other's.
-void Door::make_room() {
+void Acceptor::make_room() {
   while (!support::descriptors_left(Connection::descriptors_per_peer)) {
     const auto oldest = unproven_.oldest(loop_.now() - unhurried);
     if (!oldest) return;
@@ -119,7 +119,7 @@ void Door::make_room() {
   }
 }
 
-void Door::drop_unproven(Unproven::Id id) {
+void Acceptor::drop_unproven(Unproven::Id id) {
   const auto dropped = accepted_.extract(id);
   if (dropped.empty()) return;
   events_.log(LogLevel::debug, fmt::format("too many connections from {} have proven nothing; the oldest is closed",
@@ -127,35 +127,35 @@ void Door::drop_unproven(Unproven::Id id) {
   dropped.mapped()->drop();
 }
 
-void Door::send_to(Rendezvous::ClientId client, const Bytes& encoded) {
+void Acceptor::send_to(Rendezvous::ClientId client, const Bytes& encoded) {
   if (const auto found = accepted_.find(client); found != accepted_.end()) found->second->send_encoded(encoded);
 }
 
-void Door::notify(Rendezvous::ClientId client, const Bytes& encoded) {
+void Acceptor::notify(Rendezvous::ClientId client, const Bytes& encoded) {
   if (const auto found = accepted_.find(client); found != accepted_.end()) found->second->notify(encoded);
 }
 
-void Door::check_alive(Rendezvous::ClientId client, Connection::Verdict verdict) {
+void Acceptor::check_alive(Rendezvous::ClientId client, Connection::Verdict verdict) {
   const auto found = accepted_.find(client);
   if (found == accepted_.end()) return verdict(false);
   found->second->check_alive(std::move(verdict));
 }
 
-void Door::dismiss(Rendezvous::ClientId client, const Error& why) {
+void Acceptor::dismiss(Rendezvous::ClientId client, const Error& why) {
   const auto found = accepted_.find(client);
   if (found == accepted_.end()) return;
   const auto connection = found->second;  // which leaves the table during the call
   connection->dismiss(why);
 }
 
-void Door::serve_later(Rendezvous::ClientId client, const std::function<void()>& task) {
+void Acceptor::serve_later(Rendezvous::ClientId client, const std::function<void()>& task) {
   const auto found = accepted_.find(client);
   if (found == accepted_.end()) return;
   const auto connection = found->second;
   answer(*connection, 0, task);
 }
 
-void Door::log_refusal(const Connection& connection, const std::string& text) {
+void Acceptor::log_refusal(const Connection& connection, const std::string& text) {
   unsigned& count = refusals_[connection.id()];
   if (count == max_logged_refusals) return;
   ++count;
@@ -164,7 +164,7 @@ void Door::log_refusal(const Connection& connection, const std::string& text) {
 }
 
 template <typename Task>
-void Door::answer(Connection& connection, std::uint64_t request, Task task) {
+void Acceptor::answer(Connection& connection, std::uint64_t request, Task task) {
   try {
     task();
   } catch (const Error& error) {
@@ -176,7 +176,7 @@ void Door::answer(Connection& connection, std::uint64_t request, Task task) {
   }
 }
 
-void Door::serve(Connection& connection, const wire::Message& message) {
+void Acceptor::serve(Connection& connection, const wire::Message& message) {
   answer(connection, wire::request_of(message).value_or(0), [&] { events_.request(connection, message); });
 }
 

@@ -20,7 +20,7 @@ namespace shardwire {
 /// Accepts connections from other members: listens, bounds the number of unproven ones, and passes their requests to
 /// the session.
 /// Threads: loop thread only.
-class Door final : public Membership::Clients {
+class Acceptor final : public Membership::Clients {
  public:
   struct Events {
     /// Handles a request. An exception becomes its error reply.
@@ -35,8 +35,8 @@ class Door final : public Membership::Clients {
   };
 
   /// Ownership: borrows loop and identity.
-  Door(Loop& loop, const Identity& identity, const Setup& setup, Events events);
-  ~Door() override;
+  Acceptor(Loop& loop, const Identity& identity, const Setup& setup, Events events);
+  ~Acceptor() override;
 
   /// Hands over the socket: nothing more is read from it here.
   transport::OpenSocket release(Connection& connection);
