@@ -23,15 +23,14 @@ using namespace shardwire;
 using namespace shardwire::perf;
 using memory::Stores;
 
+constexpr int repeats = 9;
+constexpr ByteCount band_bytes = 64u << 20;  // that each process copies
+
 struct Options {
-  std::vector<std::string> shapes{"contiguous", "source-strided", "target-strided"};
   std::vector<ByteCount> runs{64, 256, 1024, 2048, 7168, 16384, 65536};
   std::vector<std::string> kernels;
   std::string commit;
   int processes = 1;
-  ByteCount mebibytes = 64;
-  ByteCount odd = 0;
-  int repeats = 9;
 };
 
 struct Shape {
@@ -49,7 +48,6 @@ struct Board {
 // share, contiguous on the other side. More bands than members keep runs as far apart as eight ranks do.
 struct Buffers {
   ByteCount bands;
-  ByteCount band_bytes;
   std::byte* shared;  // bands * band_bytes
   std::byte* own;     // band_bytes for each member
 };
@@ -69,12 +67,12 @@ struct Task {
 
 Task task_of(const Buffers& buffers, int member, const Shape& shape) {
   const auto run = static_cast<Extent>(shape.run_bytes);
-  const Extent rows = static_cast<Extent>(buffers.band_bytes) / run;
+  const Extent rows = static_cast<Extent>(band_bytes) / run;
   const auto bands = static_cast<Extent>(buffers.bands);
   const Box box{{0, run * member}, {rows, run}};
   const PlacedBox dense = memory::packed(box);
   const PlacedBox strided{Box{{0, 0}, {rows, run * bands}}, 0, {run * bands, 1}};
-  const auto begin = static_cast<ByteCount>(member) * buffers.band_bytes;
+  const auto begin = static_cast<ByteCount>(member) * band_bytes;
   std::byte* const own = buffers.own + begin;
   if (shape.name == "contiguous") return {box, dense, dense, buffers.shared + begin, own};
   if (shape.name == "source-strided") return {box, strided, dense, buffers.shared, own};
@@ -95,24 +93,22 @@ void copy_and_digest(const Task& task) {
 
 Turn plain_turn(const PlainCopy& plain) {
   return {plain.name, [&plain](const Buffers& buffers, int member) {
-            const auto begin = static_cast<ByteCount>(member) * buffers.band_bytes;
-            plain.copy({buffers.shared + begin, buffers.band_bytes}, {buffers.own + begin, buffers.band_bytes});
+            const auto begin = static_cast<ByteCount>(member) * band_bytes;
+            plain.copy({buffers.shared + begin, band_bytes}, {buffers.own + begin, band_bytes});
           }};
 }
 
-void take_turns(Board& board, const Shape& shape, const Buffers& buffers, const std::vector<Turn>& turns, int repeats,
-                int member) {
+void take_turns(Board& board, const Shape& shape, const Buffers& buffers, const std::vector<Turn>& turns, int member) {
   board.turns.take_turns(member, repeats, turns.size(), [&](std::size_t turn) { turns[turn].copy(buffers, member); });
   if (member != 0) return;
   for (const bool kept : {false, true}) {
-    const ByteCount run_bytes = shape.name == "contiguous" ? buffers.band_bytes : shape.run_bytes;
+    const ByteCount run_bytes = shape.name == "contiguous" ? band_bytes : shape.run_bytes;
     board.chosen[kept ? 1 : 0] = memory::kernel_choice().best({run_bytes, kept}).name;
   }
 }
 
-std::string label(const Shape& shape, const Options& options) {
-  const std::string runs = shape.name == "contiguous" ? "" : fmt::format(" {}", shape.run_bytes);
-  return shape.name + runs + (options.odd > 0 ? fmt::format(", {} out of line", options.odd) : "");
+std::string label(const Shape& shape) {
+  return shape.name == "contiguous" ? shape.name : fmt::format("{} {}", shape.name, shape.run_bytes);
 }
 
 void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board& board, const Options& options) {
@@ -122,7 +118,7 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
   TurnTimes bound;
   const std::size_t plain = plain_copies().size();
   for (std::size_t turn = 0; turn < plain; ++turn) {
-    const TurnTimes times = board.turns.times(turn, options.repeats);
+    const TurnTimes times = board.turns.times(turn, repeats);
     bounds[turns[turn].name] = times.wall.median;
     cpu[turns[turn].name] = times.cpu.median;
     if (fastest.empty() || times.cpu.median < bound.cpu.median) {
@@ -130,14 +126,14 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
       bound = times;
     }
   }
-  const TurnTimes streaming = board.turns.times(plain, options.repeats);
+  const TurnTimes streaming = board.turns.times(plain, repeats);
   for (std::size_t turn = plain; turn < turns.size(); ++turn) {
-    const TurnTimes times = board.turns.times(turn, options.repeats);
-    auto row = turn_row({.name = fmt::format("perf_copy {}, {}", label(shape, options), turns[turn].name),
+    const TurnTimes times = board.turns.times(turn, repeats);
+    auto row = turn_row({.name = fmt::format("perf_copy {}, {}", label(shape), turns[turn].name),
                          .commit = options.commit,
                          .processes = options.processes,
-                         .repeats = options.repeats,
-                         .bytes = (options.mebibytes << 20) * static_cast<ByteCount>(options.processes),
+                         .repeats = repeats,
+                         .bytes = band_bytes * static_cast<ByteCount>(options.processes),
                          .times = times,
                          .bound = fastest,
                          .bound_times = bound});
@@ -175,20 +171,18 @@ void measure(const Shape& shape, const Options& options) {
   }
 
   const ByteCount bands = std::max<ByteCount>(8, static_cast<ByteCount>(options.processes));
-  const ByteCount band_bytes = options.mebibytes << 20;
-  const auto shared = shared_pages(bands * band_bytes + options.odd);
+  const auto shared = shared_pages(bands * band_bytes);
   const auto own = shared_pages(static_cast<ByteCount>(options.processes) * band_bytes);
-  std::memset(shared.get(), 1, bands * band_bytes + options.odd);
+  std::memset(shared.get(), 1, bands * band_bytes);
   std::memset(own.get(), 2, static_cast<ByteCount>(options.processes) * band_bytes);
-  const Buffers buffers{bands, band_bytes, static_cast<std::byte*>(shared.get()) + options.odd,
-                        static_cast<std::byte*>(own.get())};
+  const Buffers buffers{bands, static_cast<std::byte*>(shared.get()), static_cast<std::byte*>(own.get())};
   const auto board_pages = shared_pages(sizeof(Board));
   Board& board = *new (board_pages.get()) Board;
   board.turns.open(options.processes);
   std::vector<Child> children;
   for (int member = 0; member < options.processes; ++member) {
-    children.push_back({fmt::format("copier {}", member),
-                        [&, member] { take_turns(board, shape, buffers, turns, options.repeats, member); }});
+    children.push_back(
+        {fmt::format("copier {}", member), [&, member] { take_turns(board, shape, buffers, turns, member); }});
   }
   run_children(children, std::chrono::seconds(300), [](pid_t) {});
   print_rows(shape, turns, board, options);
@@ -208,28 +202,19 @@ int main(int argc, char** argv) {
   Options options;
   perf::Program program("perf_copy", "Measures strided copies against plain copies", options.commit);
   CLI::App& app = program.options();
-  app.add_option("--shapes", options.shapes, "Which shapes")
-      ->check(CLI::IsMember({"contiguous", "source-strided", "target-strided"}))
-      ->delimiter(',');
   app.add_option("--runs", options.runs, "Bytes of a run, divisors of the bytes")
       ->check(CLI::PositiveNumber)
       ->delimiter(',');
   app.add_option("--kernels", options.kernels, "Copy kernels that also take turns, or all")->delimiter(',');
   app.add_option("--processes", options.processes, "Processes that copy at once")
       ->check(CLI::Range(1, TurnBoard::max_processes));
-  app.add_option("--mebibytes", options.mebibytes, "MiB that each process copies")->check(CLI::PositiveNumber);
-  app.add_option("--odd", options.odd, "Bytes by which the shared side is out of line")->check(CLI::Range(0, 4095));
-  app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")
-      ->check(CLI::Range(1, TurnBoard::max_repeats));
   return program.run(argc, argv, [&] {
     if (options.kernels == std::vector<std::string>{"all"}) options.kernels = runnable_kernels();
     for (const std::string& kernel : options.kernels) memory::kernel_choice().force(kernel);  // throws if it cannot
     memory::kernel_choice().force("");
-    for (const std::string& shape : options.shapes) {
-      for (const ByteCount run_bytes : options.runs) {
-        measure({shape, run_bytes}, options);
-        if (shape == "contiguous") break;  // one run, however long the rows are
-      }
+    measure({"contiguous", options.runs.front()}, options);  // one run, however long the rows are
+    for (const char* const shape : {"source-strided", "target-strided"}) {
+      for (const ByteCount run_bytes : options.runs) measure({shape, run_bytes}, options);
     }
     return 0;
   });

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures what the shm transport does with memory of another process: reads by cross-memory attach beside plain copies of
-// the same ranges within one process, and what the first look at a mapped arena costs.
-// Outline: the two processes; turns and rows; reads; first looks.
+// the same ranges within one process.
+// Outline: the two processes; turns and rows; reads.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,15 +13,10 @@
 #include <cstring>
 #include <functional>
 #include <stdexcept>
-#include <thread>
 
 #include "perf/program.hpp"
 #include "perf/turns.hpp"
 #include "transport/transport.hpp"
-
-#ifndef MADV_POPULATE_READ  // Linux 5.14
-#define MADV_POPULATE_READ 22
-#endif
 
 namespace {
 
@@ -32,17 +26,17 @@ using transport::ReadRange;
 
 constexpr std::array<ByteCount, 5> runs{1 << 20, 64 << 10, 16 << 10, 4 << 10, 512};
 constexpr ByteCount read_bytes = 128u << 20;
-constexpr ByteCount arena_bytes = 1024u << 20;  // strided reads need twice what they read
+constexpr ByteCount shared_bytes = 2 * read_bytes;  // strided reads skip every other run
 constexpr int repeats = 9;
 
 /// Memory of the process that publishes, made before the one that reads is forked.
 struct Owner {
   std::unique_ptr<transport::Fabric> fabric = transport::choose("shm").open();
-  std::unique_ptr<transport::Region> arena = fabric->allocate(arena_bytes);
-  Bytes memory = Bytes(2 * read_bytes, std::byte{2});
+  std::unique_ptr<transport::Region> arena = fabric->allocate(shared_bytes);
+  Bytes memory = Bytes(shared_bytes, std::byte{2});
   std::unique_ptr<transport::Region> adopted = fabric->adopt(transport::host_memory(memory));
 
-  Owner() { std::memset(arena->memory().address, 1, arena_bytes); }
+  Owner() { std::memset(arena->memory().address, 1, shared_bytes); }
 };
 
 struct Reader {
@@ -89,28 +83,23 @@ struct Reader {
   }
 };
 
-/// Something to time; what comes before it and after it is not counted.
 struct Turn {
   std::string name;
   std::function<void()> run;
-  std::function<void()> before = [] {};
-  std::function<void()> after = [] {};
   std::vector<TurnSpan> spans{};
 };
 
 void take_turns(std::vector<Turn>& turns) {
   for (int repeat = 0; repeat <= repeats; ++repeat) {
     for (Turn& turn : turns) {
-      turn.before();
       const TurnSpan span = timed_turn(turn.run);
-      turn.after();
       if (repeat > 0) turn.spans.push_back(span);  // the one before warmed up
     }
   }
 }
 
 /// A row for each turn but the first, which is what they are held against.
-void print_rows(const std::string& what, ByteCount run_bytes, ByteCount bytes, const std::vector<Turn>& turns,
+void print_rows(const std::string& what, ByteCount run_bytes, const std::vector<Turn>& turns,
                 const std::string& given_commit) {
   const Turn& bound = turns.front();
   const TurnTimes bound_times = times_of(bound.spans);
@@ -120,12 +109,12 @@ void print_rows(const std::string& what, ByteCount run_bytes, ByteCount bytes, c
                          .commit = given_commit,
                          .processes = 2,
                          .repeats = repeats,
-                         .bytes = bytes,
+                         .bytes = read_bytes,
                          .times = times,
                          .bound = bound.name,
                          .bound_times = bound_times});
     row["versions"]["fabric"] = transport::choose("shm").open()->version();
-    if (run_bytes > 0) row["run_bytes"] = run_bytes;
+    row["run_bytes"] = run_bytes;
     row["cpu_seconds"] = {{bound.name, bound_times.cpu.median}, {turns[i].name, times.cpu.median}};
     print_turn(row);
   }
@@ -133,8 +122,8 @@ void print_rows(const std::string& what, ByteCount run_bytes, ByteCount bytes, c
 
 void measure_reads(const Owner& owner, const Reader& reader, ByteCount run_bytes, bool from_strided, bool to_strided,
                    const std::string& given_commit) {
-  Bytes own(2 * read_bytes, std::byte{3});  // what stands for the owner's memory in the plain copy
-  Bytes target(2 * read_bytes, std::byte{4});
+  Bytes own(shared_bytes, std::byte{3});  // stands for the owner's memory in the plain copy
+  Bytes target(shared_bytes, std::byte{4});
   std::vector<ReadRange> ranges;
   for (ByteCount done = 0; done < read_bytes; done += run_bytes) {
     const ByteCount from = from_strided ? 2 * done : done;
@@ -156,50 +145,8 @@ void measure_reads(const Owner& owner, const Reader& reader, ByteCount run_bytes
   take_turns(turns);
   if (std::memcmp(target.data(), owner.memory.data(), run_bytes) != 0)
     throw std::runtime_error("other bytes were read");
-  const char* shape = from_strided ? to_strided ? "strided on both sides" : "strided at the source"
-                      : to_strided ? "strided at the target"
-                                   : "contiguous";
-  print_rows(fmt::format("{}, runs of {}", shape, run_bytes), run_bytes, read_bytes, turns, given_commit);
-}
-
-void touch(const std::byte* from, ByteCount bytes) {
-  for (ByteCount at = 0; at < bytes; at += 4096) static_cast<void>(*static_cast<const volatile std::byte*>(from + at));
-}
-
-void populate(const std::byte* from, ByteCount bytes) {
-  if (::madvise(const_cast<std::byte*>(from), bytes, MADV_POPULATE_READ) != 0) throw std::runtime_error("madvise");
-}
-
-void by_two(void (*act)(const std::byte*, ByteCount), const std::byte* from, ByteCount bytes) {
-  const ByteCount half = bytes / 2;
-  std::thread other([&] { act(from + half, bytes - half); });
-  act(from, half);
-  other.join();
-}
-
-// Each turn begins with a mapping that nobody has looked at.
-void measure_first_looks(const Owner& owner, const Reader& reader, const std::string& given_commit) {
-  std::unique_ptr<transport::RemoteRegion> arena;
-  Bytes target(arena_bytes, std::byte{5});
-  const auto map = [&] { arena = reader.import_from(*owner.arena); };
-  const auto unmap = [&] { arena.reset(); };
-  const auto touch_all = [&] { touch(arena->mapped().address, arena_bytes); };
-  const auto populate_all = [&] { populate(arena->mapped().address, arena_bytes); };
-  const auto populate_by_two = [&] { by_two(populate, arena->mapped().address, arena_bytes); };
-  const auto copy = [&] { std::memcpy(target.data(), arena->mapped().address, arena_bytes); };
-  const auto see_all = [&] { map(), populate_all(), touch_all(); };
-  std::vector<Turn> turns{
-      {"memcpy from pages seen before", copy, see_all, unmap},
-      {"memcpy, lazily", copy, map, unmap},
-      {"touching each page, lazily", touch_all, map, unmap},
-      {"touching each page, by 2 threads", [&] { by_two(touch, arena->mapped().address, arena_bytes); }, map, unmap},
-      {"MADV_POPULATE_READ", populate_all, map, unmap},
-      {"MADV_POPULATE_READ by 2 threads", populate_by_two, map, unmap},
-      {"MADV_POPULATE_READ by 2 threads, then memcpy", [&] { populate_by_two(), copy(); }, map, unmap},
-      {"mapping and unmapping alone", [&] { map(), unmap(); }},
-  };
-  take_turns(turns);
-  print_rows("first look at an arena", 0, arena_bytes, turns, given_commit);
+  const char* shape = to_strided ? "strided on both sides" : from_strided ? "strided at the source" : "contiguous";
+  print_rows(fmt::format("{}, runs of {}", shape, run_bytes), run_bytes, turns, given_commit);
 }
 
 void measure(const Owner& owner, support::Descriptor socket, const std::string& given_commit) {
@@ -207,7 +154,6 @@ void measure(const Owner& owner, support::Descriptor socket, const std::string& 
   for (const ByteCount run : runs) measure_reads(owner, reader, run, false, false, given_commit);
   for (const ByteCount run : runs) measure_reads(owner, reader, run, true, false, given_commit);
   for (const ByteCount run : runs) measure_reads(owner, reader, run, true, true, given_commit);
-  measure_first_looks(owner, reader, given_commit);
 }
 
 // The reader is a child process.

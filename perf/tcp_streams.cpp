@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the tcp transport between processes over 127.0.0.1, beside a plain loop of sendmsg and recvmsg on sockets with
-// the same options: one row for each length of runs and way of waiting.
+// the same options: one row for each length of runs.
 // Outline: options; sockets; what one member does in a turn; turns and rows.
 #include <arpa/inet.h>
 #include <fmt/core.h>
@@ -25,6 +25,8 @@ using namespace shardwire::perf;
 using support::Descriptor;
 
 constexpr int repeats = 7;
+constexpr int messages = 128;  // of each pair in a turn
+constexpr ByteCount message_bytes = 4u << 20;
 constexpr int in_flight = 4;                   // messages of a sender
 constexpr std::size_t max_call_ranges = 1024;  // of the plain loop
 constexpr ByteCount max_call_bytes = 1u << 20;
@@ -33,9 +35,6 @@ struct Options {
   std::vector<ByteCount> runs{0, 16384, 4096, 512};
   int pairs = 1;
   int streams = 1;
-  ByteCount message_bytes = 4u << 20;
-  int messages = 128;
-  bool spin = false;
   std::string commit;
 };
 
@@ -74,73 +73,28 @@ struct Pair {
 /// Memory that messages are cut out of, one after the other: every other run, or all of it where runs are 0.
 class Slots {
  public:
-  Slots(ByteCount run_bytes, ByteCount message_bytes, std::byte fill)
-      : run_bytes_(run_bytes), message_bytes_(message_bytes), memory_(span() * count, fill) {}
+  Slots(ByteCount run_bytes, std::byte fill) : run_bytes_(run_bytes), memory_(span() * count, fill) {}
   [[nodiscard]] std::vector<transport::Memory> ranges(int message) {
     std::byte* at = memory_.data() + static_cast<ByteCount>(message) % count * span();
-    if (run_bytes_ == 0) return {{at, message_bytes_, {}}};
+    if (run_bytes_ == 0) return {{at, message_bytes, {}}};
     std::vector<transport::Memory> out;
-    for (ByteCount i = 0; i < message_bytes_ / run_bytes_; ++i)
-      out.push_back({at + 2 * i * run_bytes_, run_bytes_, {}});
+    for (ByteCount i = 0; i < message_bytes / run_bytes_; ++i) out.push_back({at + 2 * i * run_bytes_, run_bytes_, {}});
     return out;
   }
 
  private:
   static constexpr ByteCount count = 16;
-  [[nodiscard]] ByteCount span() const { return run_bytes_ == 0 ? message_bytes_ : 2 * message_bytes_; }
+  [[nodiscard]] ByteCount span() const { return run_bytes_ == 0 ? message_bytes : 2 * message_bytes; }
   ByteCount run_bytes_;
-  ByteCount message_bytes_;
   std::vector<std::byte> memory_;
-};
-
-/// Ranges as they are handed to the kernel, less those that are done.
-class Vectors {
- public:
-  explicit Vectors(const std::vector<transport::Memory>& ranges) {
-    for (const transport::Memory& range : ranges) entries_.push_back({range.address, range.bytes});
-  }
-  [[nodiscard]] bool empty() const { return first_ == entries_.size(); }
-  /// Of one call.
-  msghdr call() {
-    msghdr out{};
-    ByteCount bytes = 0;
-    std::size_t count = 0;
-    for (; first_ + count < entries_.size() && count < max_call_ranges && bytes < max_call_bytes; ++count) {
-      bytes += entries_[first_ + count].iov_len;
-    }
-    part_ = {};
-    out.msg_iov = entries_.data() + first_;
-    out.msg_iovlen = count;
-    if (count == 1 && bytes > max_call_bytes) {  // a part of a long one
-      part_ = {entries_[first_].iov_base, max_call_bytes};
-      out.msg_iov = &part_;
-    }
-    return out;
-  }
-  void done(ByteCount bytes) {
-    while (bytes > 0) {
-      iovec& entry = entries_[first_];
-      const std::size_t part = std::min<std::size_t>(bytes, entry.iov_len);
-      entry.iov_base = static_cast<std::byte*>(entry.iov_base) + part;
-      entry.iov_len -= part;
-      bytes -= part;
-      if (entry.iov_len == 0) ++first_;
-    }
-  }
-
- private:
-  std::vector<iovec> entries_;
-  std::size_t first_ = 0;
-  iovec part_{};
 };
 
 /// One process: half of a pair.
 class Member {
  public:
-  Member(const Options& options, Pair& pair, bool sends, ByteCount run_bytes)
-      : options_(options),
-        sends_(sends),
-        slots_(run_bytes, options.message_bytes, sends ? std::byte{1} : std::byte{2}),
+  Member(Pair& pair, bool sends, ByteCount run_bytes)
+      : sends_(sends),
+        slots_(run_bytes, sends ? std::byte{1} : std::byte{2}),
         plain_(std::move(pair.plain[sends ? 0 : 1])),
         fabric_(transport::choose("tcp").open()) {
     std::vector<transport::OpenSocket> sockets;
@@ -159,20 +113,23 @@ class Member {
   }
 
   void plain() {
-    for (int message = 0; message < options_.messages; ++message) {
-      Vectors vectors(slots_.ranges(message));
-      while (!vectors.empty()) {
-        msghdr call = vectors.call();
-        const ssize_t bytes = sends_ ? ::sendmsg(plain_.get(), &call, 0) : ::recvmsg(plain_.get(), &call, 0);
-        require(bytes > 0, "the plain loop");
-        vectors.done(static_cast<ByteCount>(bytes));
+    std::vector<iovec> call;
+    ByteCount bytes = 0;
+    for (int message = 0; message < messages; ++message) {
+      for (const transport::Memory& range : slots_.ranges(message)) {
+        for (ByteCount at = 0; at < range.bytes; at += max_call_bytes) {
+          call.push_back({range.address + at, std::min(range.bytes - at, max_call_bytes)});
+          bytes += call.back().iov_len;
+          if (call.size() == max_call_ranges || bytes >= max_call_bytes) move(call, bytes);
+        }
       }
+      if (bytes > 0) move(call, bytes);
     }
   }
-  void fabric(bool spins) {
+  void fabric() {
     posted_ = done_ = 0;
-    while (done_ < options_.messages) {
-      for (; sends_ && posted_ < options_.messages && posted_ < done_ + in_flight; ++posted_) {
+    while (done_ < messages) {
+      for (; sends_ && posted_ < messages && posted_ < done_ + in_flight; ++posted_) {
         const auto ranges = slots_.ranges(posted_);
         const std::vector<transport::ConstMemory> from(ranges.begin(), ranges.end());
         endpoint_->send({}, from, [this](const transport::Outcome& outcome) {
@@ -180,7 +137,7 @@ class Member {
           ++done_;
         });
       }
-      if (fabric_->progress() || spins || !fabric_->arm()) continue;
+      if (fabric_->progress() || !fabric_->arm()) continue;
       pollfd entry{.fd = fabric_->event_descriptor(), .events = POLLIN, .revents = 0};
       ::poll(&entry, 1, 1000);
     }
@@ -188,7 +145,17 @@ class Member {
   }
 
  private:
-  const Options& options_;
+  // All of the ranges in one call, which blocks until the kernel has taken or brought them.
+  void move(std::vector<iovec>& ranges, ByteCount& bytes) const {
+    msghdr call{};
+    call.msg_iov = ranges.data();
+    call.msg_iovlen = ranges.size();
+    const ssize_t moved = sends_ ? ::sendmsg(plain_.get(), &call, 0) : ::recvmsg(plain_.get(), &call, MSG_WAITALL);
+    require(moved == static_cast<ssize_t>(bytes), "the plain loop");
+    ranges.clear();
+    bytes = 0;
+  }
+
   bool sends_;
   Slots slots_;
   Descriptor plain_;
@@ -201,33 +168,23 @@ class Member {
 
 // --- turns and rows ---
 
-// The first is what the others are held against.
-constexpr std::array turns{"plain", "sleeping", "spinning"};
-
-std::size_t turns_of(const Options& options) {
-  return options.spin ? turns.size() : turns.size() - 1;
-}
-
-void print_rows(const TurnBoard& board, const Options& options, ByteCount run_bytes) {
-  const auto bytes = static_cast<ByteCount>(options.pairs * options.messages) * options.message_bytes;
+void print_row(const TurnBoard& board, const Options& options, ByteCount run_bytes) {
   const std::string runs = run_bytes == 0 ? "contiguous" : fmt::format("runs of {}", run_bytes);
-  for (std::size_t turn = 1; turn < turns_of(options); ++turn) {
-    const TurnTimes times = board.times(turn, repeats);
-    auto row = turn_row({.name = fmt::format("perf_tcp {}, {}", runs, turns[turn]),
-                         .commit = options.commit,
-                         .processes = 2 * options.pairs,
-                         .repeats = repeats,
-                         .bytes = bytes,
-                         .times = times,
-                         .bound = turns[0],
-                         .bound_times = board.times(0, repeats)});
-    // Buffers are the kernel's choice; older rows have others.
-    row["options"] = fmt::format("{} pairs, {} streams, messages of {}, buffers 0", options.pairs, options.streams,
-                                 options.message_bytes);
-    row["run_bytes"] = run_bytes;
-    row["cpu_seconds"] = times.cpu.median;
-    print_turn(row);
-  }
+  const TurnTimes times = board.times(1, repeats);
+  auto row = turn_row({.name = fmt::format("perf_tcp {}, sleeping", runs),
+                       .commit = options.commit,
+                       .processes = 2 * options.pairs,
+                       .repeats = repeats,
+                       .bytes = static_cast<ByteCount>(options.pairs * messages) * message_bytes,
+                       .times = times,
+                       .bound = "plain",
+                       .bound_times = board.times(0, repeats)});
+  // Buffers are the kernel's choice; older rows have others.
+  row["options"] =
+      fmt::format("{} pairs, {} streams, messages of {}, buffers 0", options.pairs, options.streams, message_bytes);
+  row["run_bytes"] = run_bytes;
+  row["cpu_seconds"] = times.cpu.median;
+  print_turn(row);
 }
 
 void measure(const Options& options, ByteCount run_bytes) {
@@ -241,15 +198,14 @@ void measure(const Options& options, ByteCount run_bytes) {
   board.open(2 * options.pairs);
   std::vector<Child> children;
   for (int process = 0; process < 2 * options.pairs; ++process) {
-    children.push_back(
-        {fmt::format("process {}", process), [&, process] {
-           Member member(options, pairs[static_cast<std::size_t>(process / 2)], process % 2 == 0, run_bytes);
-           board.take_turns(process, repeats, turns_of(options),
-                            [&](std::size_t turn) { turn == 0 ? member.plain() : member.fabric(turn == 2); });
-         }});
+    children.push_back({fmt::format("process {}", process), [&, process] {
+                          Member member(pairs[static_cast<std::size_t>(process / 2)], process % 2 == 0, run_bytes);
+                          board.take_turns(process, repeats, 2,
+                                           [&](std::size_t turn) { turn == 0 ? member.plain() : member.fabric(); });
+                        }});
   }
   run_children(children, std::chrono::seconds(300), [](pid_t) {});
-  print_rows(board, options, run_bytes);
+  print_row(board, options, run_bytes);
 }
 
 }  // namespace
@@ -262,12 +218,9 @@ int main(int argc, char** argv) {
   app.add_option("--pairs", options.pairs, "Pairs of processes at once")
       ->check(CLI::Range(1, TurnBoard::max_processes / 2));
   app.add_option("--streams", options.streams, "Sockets of a pair")->check(CLI::Range(1, 16));
-  app.add_option("--message-bytes", options.message_bytes, "Of each message")->check(CLI::PositiveNumber);
-  app.add_option("--messages", options.messages, "Messages of each pair in a turn")->check(CLI::PositiveNumber);
-  app.add_flag("--spin", options.spin, "Also look for progress all the time, which takes a core for each process");
   return program.run(argc, argv, [&] {
     for (const ByteCount run_bytes : options.runs) {
-      if (run_bytes > 0 && options.message_bytes % run_bytes != 0) throw CLI::ValidationError("--runs", "no divisor");
+      if (run_bytes > 0 && message_bytes % run_bytes != 0) throw CLI::ValidationError("--runs", "no divisor");
       measure(options, run_bytes);
     }
     return 0;
