@@ -180,7 +180,7 @@ struct PeerAddress {
 };
 
 /// The number of sockets that an endpoint of a fabric needs.
-struct Sockets {
+struct SocketNeeds {
   enum class Kind : std::uint8_t { none, local, network };
   Kind kind = Kind::none;
   int count = 0;         ///< default; the session may choose another number
@@ -199,7 +199,7 @@ class Fabric {
   [[nodiscard]] virtual std::string domain() const = 0;
   /// The data that a peer needs to connect; at most max_address_bytes.
   [[nodiscard]] virtual Bytes address() const = 0;
-  [[nodiscard]] virtual Sockets sockets() const { return {}; }
+  [[nodiscard]] virtual SocketNeeds sockets() const { return {}; }
   /// Allocates memory that peers can reach. Zero bytes are legal.
   /// Errors: throws Error{out_of_resources}; Error{unsupported} for a place that this fabric cannot allocate in.
   virtual std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) = 0;

@@ -190,7 +190,7 @@ class SlowableFabric final : public transport::Fabric {
   [[nodiscard]] std::string version() const override { return inner_->version(); }
   [[nodiscard]] std::string domain() const override { return inner_->domain(); }
   [[nodiscard]] Bytes address() const override { return inner_->address(); }
-  [[nodiscard]] transport::Sockets sockets() const override { return inner_->sockets(); }
+  [[nodiscard]] transport::SocketNeeds sockets() const override { return inner_->sockets(); }
   std::unique_ptr<transport::Region> allocate(ByteCount size_bytes, const transport::MemoryPlace& place) override {
     return inner_->allocate(size_bytes, place);
   }

@@ -89,9 +89,9 @@ std::optional<int> fact(const char* key) {
   return number;
 }
 
-/// A pending or received answer. PMIx drops a time-out once the server of another host is asked (seen under mpirun
-/// 4.1.4), so the wait happens here.
-struct Answer {
+/// A requested value, with its status once PMIx has answered. PMIx drops a time-out once the server of another host
+/// is asked (seen under mpirun 4.1.4), so the wait happens here.
+struct PendingValue {
   std::mutex mutex;
   std::condition_variable came;
   bool there = false;
@@ -101,7 +101,7 @@ struct Answer {
 
 /// What PMIx borrows for one request until it has answered.
 struct Asked {
-  std::shared_ptr<Answer> answer;  // owners: the store and the request
+  std::shared_ptr<PendingValue> answer;  // owners: the store and the request
 #ifdef PMIX_GET_REFRESH_CACHE
   pmix_info_t refresh{};
 #endif
@@ -109,7 +109,7 @@ struct Asked {
 
 void answered(pmix_status_t status, pmix_value_t* value, void* data) {
   const std::unique_ptr<Asked> asked(static_cast<Asked*>(data));
-  Answer& answer = *asked->answer;
+  PendingValue& answer = *asked->answer;
   const std::lock_guard lock(answer.mutex);
   answer.there = true;
   answer.status = status;
@@ -138,9 +138,9 @@ class PmixStore final : public KeyValueStore {
   std::optional<Bytes> get(const std::string& key, std::chrono::nanoseconds timeout) override {
     const auto give_up = Clock::now() + timeout;
     while (true) {
-      std::shared_ptr<Answer>& asked = asked_[key];
+      std::shared_ptr<PendingValue>& asked = asked_[key];
       if (!asked) asked = ask(key);
-      const std::shared_ptr<Answer> answer = asked;
+      const std::shared_ptr<PendingValue> answer = asked;
       std::unique_lock lock(answer->mutex);
       if (!answer->came.wait_until(lock, give_up, [&] { return answer->there; })) return std::nullopt;
       asked.reset();
@@ -154,9 +154,9 @@ class PmixStore final : public KeyValueStore {
   }
 
  private:
-  static std::shared_ptr<Answer> ask(const std::string& key) {
+  static std::shared_ptr<PendingValue> ask(const std::string& key) {
     const pmix_proc_t zero = process(0);
-    const auto answer = std::make_shared<Answer>();
+    const auto answer = std::make_shared<PendingValue>();
     auto asked = std::make_unique<Asked>();
     asked->answer = answer;
     pmix_info_t* info = nullptr;
@@ -172,7 +172,7 @@ class PmixStore final : public KeyValueStore {
     return answer;
   }
 
-  std::map<std::string, std::shared_ptr<Answer>> asked_;  // unanswered requests
+  std::map<std::string, std::shared_ptr<PendingValue>> asked_;  // unanswered requests
 };
 
 PmixJob join() {

@@ -158,8 +158,8 @@ bool ExchangeSteps::agree_on_rounds(Step& step) {
 }
 
 // The answer of a restore; without one the restore has failed, and wait() throws its error.
-template <typename Answer>
-Answer ExchangeSteps::answer_of(Step& step, std::optional<Answer> answer) {
+template <typename Reply>
+Reply ExchangeSteps::answer_of(Step& step, std::optional<Reply> answer) {
   if (!answer) step.running.wait();
   if (!answer) throw Error(ErrorCode::internal, "a restore has ended before anything came");
   return std::move(*answer);

@@ -54,8 +54,8 @@ class ExchangeSteps {
   [[nodiscard]] Error in_terms_of_members(const Error& error) const;
   void take_step(const Catalog* catalog, ByteCount staged_bytes);
   bool agree_on_rounds(Step& step);
-  template <typename Answer>
-  Answer answer_of(Step& step, std::optional<Answer> answer);
+  template <typename Reply>
+  Reply answer_of(Step& step, std::optional<Reply> answer);
   ByteCount move_in_rounds(Step& step);
   ExchangeRounds::Totals run_rounds(move::CollectiveJob job, Step& step, bool writes);
   move::CollectivePiece held_piece(const wire::ExchangeRequest& request);

@@ -125,7 +125,7 @@ class PackedMethod final : public MessageMethod {
     request->number = shared_->add(request);
     ++in_flight_[peer];
     shared_->tally.began(Method::packed, peer);
-    shared_->requests.ask(peer, request->number, std::move(parts), Answer::packed);
+    shared_->requests.ask(peer, request->number, std::move(parts), MessageForm::packed);
     return true;
   }
 

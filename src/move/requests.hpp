@@ -13,8 +13,8 @@
 
 namespace shardwire::move {
 
-/// How the parts of a request arrive.
-enum class Answer : std::uint8_t {
+/// How a source answers a request for parts.
+enum class MessageForm : std::uint8_t {
   packed,    ///< copied into one message
   each,      ///< one message per part, sent from its contiguous location
   gathered,  ///< one message, gathered from their locations
@@ -26,7 +26,7 @@ class Requests {
   /// The endpoint for one-sided reads from the peer.
   virtual transport::Endpoint& endpoint(std::uint32_t peer) = 0;
   /// Requests parts from a peer. A refusal ends the restore.
-  virtual void ask(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, Answer answer) = 0;
+  virtual void ask(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, MessageForm form) = 0;
   /// This request is complete or no longer relevant: a refusal of it is ignored.
   virtual void forget(std::uint32_t peer, std::uint64_t request) = 0;
 

@@ -116,7 +116,8 @@ class ZcopyMethod final : public MessageMethod {
     ++in_flight_[peer];
     ++open_requests_;
     for (std::size_t i = 0; i < request->messages.size(); ++i) shared_->tally.began(Method::zcopy, peer);
-    shared_->requests.ask(peer, request->number, std::move(parts), gathered ? Answer::gathered : Answer::each);
+    shared_->requests.ask(peer, request->number, std::move(parts),
+                          gathered ? MessageForm::gathered : MessageForm::each);
     return true;
   }
 

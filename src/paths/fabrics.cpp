@@ -47,8 +47,8 @@ support::Fallback Fabrics::why_not_open(const transport::Transport& row) const {
   return found == not_open_.end() ? support::Fallback{} : found->second;
 }
 
-transport::Sockets Fabrics::sockets(std::size_t fabric) const {
-  transport::Sockets sockets = opened_[fabric].fabric->sockets();
+transport::SocketNeeds Fabrics::sockets(std::size_t fabric) const {
+  transport::SocketNeeds sockets = opened_[fabric].fabric->sockets();
   sockets.count = std::clamp(streams_, sockets.count, std::max(sockets.count, sockets.max_count));
   return sockets;
 }

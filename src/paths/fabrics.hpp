@@ -46,7 +46,7 @@ class Fabrics {
   /// Why a transport of this build is not open, for people; empty for an open one.
   [[nodiscard]] support::Fallback why_not_open(const transport::Transport& row) const;
   /// The sockets that an endpoint of the fabric needs.
-  [[nodiscard]] transport::Sockets sockets(std::size_t fabric) const;
+  [[nodiscard]] transport::SocketNeeds sockets(std::size_t fabric) const;
   /// This member's offers to peers.
   [[nodiscard]] std::vector<wire::FabricOffer> offers() const;
   /// Name and loaded version of each.

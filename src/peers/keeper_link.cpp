@@ -52,7 +52,7 @@ void KeeperLink::connect() {
   connection_ = Connection::connect_local(loop_, keeper_socket(options_), identity_, std::move(events));
 }
 
-void KeeperLink::request(const std::function<wire::Message(std::uint64_t request)>& message_for, Answer answer) {
+void KeeperLink::request(const std::function<wire::Message(std::uint64_t request)>& message_for, OnReply answer) {
   const std::uint64_t number = next_request_++;
   answers_[number] = std::move(answer);
   const wire::Message message = message_for(number);
@@ -92,7 +92,7 @@ void KeeperLink::answered(wire::Message& message) {
   if (!request) return;
   const auto found = answers_.extract(*request);
   if (found.empty()) return;
-  const Answer answer = std::move(found.mapped());
+  const OnReply answer = std::move(found.mapped());
   if (const auto* failure = std::get_if<wire::Failure>(&message)) {
     return answer(nullptr, std::make_exception_ptr(
                                Error(failure->code, fmt::format("the keeper of this host: {}", failure->message))));

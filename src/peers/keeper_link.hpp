@@ -25,7 +25,7 @@ Identity keeper_identity(const KeeperOptions& options, int member, std::uint64_t
 class KeeperLink {
  public:
   /// Receives the answer, or the error that ended the request.
-  using Answer = std::function<void(wire::Message* answer, const std::exception_ptr& error)>;
+  using OnReply = std::function<void(wire::Message* answer, const std::exception_ptr& error)>;
 
   /// Ownership: borrows the loop.
   KeeperLink(Loop& loop, KeeperOptions options, Identity identity);
@@ -34,7 +34,7 @@ class KeeperLink {
   KeeperLink& operator=(const KeeperLink&) = delete;
 
   /// Sends what `message_for` makes of the number of the request. Errors come with the answer.
-  void request(const std::function<wire::Message(std::uint64_t request)>& message_for, Answer answer);
+  void request(const std::function<wire::Message(std::uint64_t request)>& message_for, OnReply answer);
   /// Sends a message that gets no answer, if there is a connection.
   void notify(const wire::Message& message);
   /// Descriptors that came with the answer that is being given. Errors: throws Error{transport_failed} if there are fewer.
@@ -56,7 +56,7 @@ class KeeperLink {
   std::shared_ptr<Connection> connection_;  // owners: this and its own callbacks; null: there is none
   std::uint64_t connections_ = 0;
   std::uint64_t next_request_ = 1;
-  std::map<std::uint64_t, Answer> answers_;
+  std::map<std::uint64_t, OnReply> answers_;
   std::vector<wire::Message> waiting_;  // until it is ready
 };
 

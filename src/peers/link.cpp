@@ -84,13 +84,13 @@ Link::~Link() {
   if (connection_) connection_->drop();
 }
 
-void Link::request(std::uint64_t number, const wire::Message& message, Answer answer) {
+void Link::request(std::uint64_t number, const wire::Message& message, OnReply answer) {
   if (broken_) return;
   by_number_[number] = std::move(answer);
   send(message);
 }
 
-void Link::request(const wire::Digest& digest, const wire::Message& message, Answer answer) {
+void Link::request(const wire::Digest& digest, const wire::Message& message, OnReply answer) {
   if (broken_) return;
   by_digest_[digest].push_back(std::move(answer));
   send(message);
@@ -113,7 +113,7 @@ bool Link::sends_early(const Connection& connection) const {
 }
 
 void Link::answered(wire::Message& message) {
-  std::vector<Answer> answers;
+  std::vector<OnReply> answers;
   const auto take_described = [&](const wire::Digest& digest) {
     if (auto found = by_digest_.extract(digest)) answers = std::move(found.mapped());
   };
@@ -125,7 +125,7 @@ void Link::answered(wire::Message& message) {
   } else if (request) {
     if (auto found = by_number_.extract(*request)) answers.push_back(std::move(found.mapped()));
   }
-  for (const Answer& answer : answers) answer(message);
+  for (const OnReply& answer : answers) answer(message);
   if (request) descriptors_.erase(*request);
 }
 
@@ -174,7 +174,7 @@ void Link::prepare(std::size_t fabric, Prepared prepared) {
   FabricState& state = fabric_states_[fabric];
   if (state.ruled_out) return prepared(&*state.ruled_out);
   state.ahead = false;
-  const bool needs_none = fabrics_.sockets(fabric).kind == transport::Sockets::Kind::none;
+  const bool needs_none = fabrics_.sockets(fabric).kind == transport::SocketNeeds::Kind::none;
   const bool fresh = !state.sockets.empty() && loop_->now() - state.opened_at < sockets_limit;
   if (connected(fabric) || needs_none || fresh) return prepared(nullptr);
   state.waiting.push_back(std::move(prepared));
@@ -193,7 +193,7 @@ void Link::open_ahead() {
   if (connection_->peer().incarnation != member_.incarnation) return;
   ahead_ = false;
   const auto common = common_fabrics(table_.open, connection_->peer().fabrics, is_local());
-  if (common.empty() || fabrics_.sockets(common.front()).kind != transport::Sockets::Kind::network) return;
+  if (common.empty() || fabrics_.sockets(common.front()).kind != transport::SocketNeeds::Kind::network) return;
   const std::size_t fabric = common.front();
   FabricState& state = fabric_states_[fabric];
   if (state.ruled_out || connected(fabric) || state.opening || !state.sockets.empty()) return;
@@ -261,7 +261,7 @@ wire::FabricHandle Link::handle(std::size_t fabric) const {
 std::shared_ptr<FabricChannel> Link::channel(std::size_t fabric, const Bytes& address) {
   FabricState& state = fabric_states_[fabric];
   if (connected(fabric) && address == state.address) return state.channel;
-  const bool needs_sockets = fabrics_.sockets(fabric).kind != transport::Sockets::Kind::none;
+  const bool needs_sockets = fabrics_.sockets(fabric).kind != transport::SocketNeeds::Kind::none;
   if (needs_sockets && state.sockets.empty()) return nullptr;
   if (state.channel) bindings_.clear();  // their regions are destroyed with it
   state.regions.clear();

@@ -38,9 +38,9 @@ class Link final : public SourceLink {
 
   /// Sends with this end's proof if the source may read it before its own one (Connection::needs_no_proof()), else when
   /// the connection is ready. The answer is found by the request's number.
-  void request(std::uint64_t number, const wire::Message& message, Answer answer) override;
+  void request(std::uint64_t number, const wire::Message& message, OnReply answer) override;
   /// Manifests and values are answered by digest.
-  void request(const wire::Digest& digest, const wire::Message& message, Answer answer) override;
+  void request(const wire::Digest& digest, const wire::Message& message, OnReply answer) override;
   /// Descriptors that arrived for this request before its answer.
   std::vector<support::Descriptor> take_descriptors(std::uint64_t number) override;
   /// Drops interest in an answer, e.g. of a packed request whose payload has arrived.
@@ -155,8 +155,8 @@ class Link final : public SourceLink {
   int local_attempts_ = 0;  // that ended before the peer had proven the key
   std::optional<Error> broken_;
   std::vector<wire::Message> waiting_;  // until the handshake is done, also those that were sent before
-  std::map<std::uint64_t, Answer> by_number_;
-  std::map<wire::Digest, std::vector<Answer>> by_digest_;  // several restores may request the same one
+  std::map<std::uint64_t, OnReply> by_number_;
+  std::map<wire::Digest, std::vector<OnReply>> by_digest_;  // several restores may request the same one
   std::map<std::uint64_t, Broken> watchers_;
   std::uint64_t next_watcher_ = 1;
   std::map<std::uint64_t, std::vector<support::Descriptor>> descriptors_;  // by request

@@ -14,14 +14,14 @@ constexpr std::uint8_t max_index = 63;
 
 }  // namespace
 
-OpeningSockets::OpeningSockets(Loop& loop, const wire::MemberRecord& to, const transport::Sockets& wanted,
+OpeningSockets::OpeningSockets(Loop& loop, const wire::MemberRecord& to, const transport::SocketNeeds& wanted,
                                std::uint64_t token, const Identity& identity, Done done)
     : connections_(static_cast<std::size_t>(wanted.count)),
       sockets_(connections_.size()),
       missing_(connections_.size()),
       must_be_encrypted_(identity.encrypt_payload && wanted.encrypt),
       done_(std::move(done)) {
-  const bool local = wanted.kind == transport::Sockets::Kind::local;
+  const bool local = wanted.kind == transport::SocketNeeds::Kind::local;
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     Connection::Events events;
     // A token is of use to a process that has proven the key as this one, and to no other.

@@ -26,7 +26,7 @@ class OpeningSockets {
   using Done = std::function<void(std::vector<transport::OpenSocket>, const Error* why_not)>;
 
   /// `to`: the process that has to answer, by incarnation. Errors: throws Error{out_of_resources}.
-  OpeningSockets(Loop& loop, const wire::MemberRecord& to, const transport::Sockets& wanted, std::uint64_t token,
+  OpeningSockets(Loop& loop, const wire::MemberRecord& to, const transport::SocketNeeds& wanted, std::uint64_t token,
                  const Identity& identity, Done done);
   ~OpeningSockets();
   OpeningSockets(const OpeningSockets&) = delete;

@@ -23,7 +23,7 @@ namespace shardwire {
 /// Threads: loop thread only.
 class SourceLink {
  public:
-  using Answer = std::function<void(wire::Message&)>;          ///< a reply, or wire::Failure
+  using OnReply = std::function<void(wire::Message&)>;         ///< a reply, or wire::Failure
   using Broken = std::function<void(const Error&)>;            ///< the connection ended; no answer follows
   using Prepared = std::function<void(const Error* why_not)>;  ///< null: the fabric can be bound
 
@@ -31,9 +31,9 @@ class SourceLink {
 
   [[nodiscard]] virtual bool broken() const = 0;
   /// Sends when the connection may carry it. The answer is found by the request's number.
-  virtual void request(std::uint64_t number, const wire::Message& message, Answer answer) = 0;
+  virtual void request(std::uint64_t number, const wire::Message& message, OnReply answer) = 0;
   /// Manifests and values are answered by digest.
-  virtual void request(const wire::Digest& digest, const wire::Message& message, Answer answer) = 0;
+  virtual void request(const wire::Digest& digest, const wire::Message& message, OnReply answer) = 0;
   /// Descriptors that arrived for this request before its answer.
   virtual std::vector<support::Descriptor> take_descriptors(std::uint64_t number) = 0;
   /// Drops interest in an answer, e.g. of a packed request whose payload has arrived.

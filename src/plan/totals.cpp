@@ -40,10 +40,10 @@ class SourceSums {
 };
 
 // Sums over target ranks, one after another.
-class Tally {
+class RunningTotals {
  public:
   /// Without `on_target` flows are not summed.
-  Tally(int sources, const OnTarget& on_target)
+  RunningTotals(int sources, const OnTarget& on_target)
       : on_target_(on_target), egress_(static_cast<std::size_t>(sources)), sums_(on_target ? sources : 0) {}
 
   void begin(Rank target, std::int32_t colocated) {
@@ -95,7 +95,7 @@ class Tally {
 }  // namespace
 
 JobTotals Planner::State::tally(std::span<const Rank> targets, std::span<const Rank> lost, const OnTarget& on_target) {
-  Tally tally(from.holders(), on_target);
+  RunningTotals tally(from.holders(), on_target);
   std::vector<SourcedBox> parts;
   const auto add = [&](const Shares& shares, SourceChoice& choice, std::uint32_t id) {
     const Class& of_tensor = classes[id];

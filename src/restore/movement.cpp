@@ -119,13 +119,14 @@ transport::Endpoint& Movement::endpoint(std::uint32_t peer) {
   return *binding.connected[binding.path.read_by.value()].channel->endpoint;
 }
 
-void Movement::ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, move::Answer answer) {
+void Movement::ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts,
+                   move::MessageForm form) {
   wire::PackRequest message{.request = request,
                             .lease = 0,
                             .parts = {},
-                            .each = answer == move::Answer::each,
+                            .each = form == move::MessageForm::each,
                             .digest = digests_,
-                            .gathered = answer == move::Answer::gathered};
+                            .gathered = form == move::MessageForm::gathered};
   message.parts.reserve(parts.size());
   for (move::PackPart& part : parts) message.parts.push_back({part.held_tensor, part.box});
   Source& source = *sources_[peer];

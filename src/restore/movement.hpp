@@ -123,7 +123,8 @@ class Movement final : private move::Requests, private move::Events {
     std::vector<move::TransferPart> parts;  // have not arrived, and nothing writes them
   };
   transport::Endpoint& endpoint(std::uint32_t peer) override;
-  void ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, move::Answer answer) override;
+  void ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts,
+           move::MessageForm form) override;
   void forget(std::uint32_t peer, std::uint64_t request) override;
   void changed() override { advance(); }
   void failed(const std::exception_ptr& error) override;

@@ -38,7 +38,7 @@ constexpr ByteCount max_pinned_bytes = 8u << 20;
 bool lives_on_local_sockets(const Fabrics& fabrics) {
   bool lives = false;
   for (std::size_t i = 0; i < fabrics.size(); ++i) {
-    lives = lives || fabrics[i].sockets().kind == transport::Sockets::Kind::local;
+    lives = lives || fabrics[i].sockets().kind == transport::SocketNeeds::Kind::local;
   }
   return lives;
 }

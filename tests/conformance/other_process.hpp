@@ -35,8 +35,8 @@ inline ReceivedKey read_key(int socket) {
 /// Sockets between fabrics of two processes. For local ones, the test listens and the other process connects, so that
 /// the kernel tells each the other end's process; other sockets are created here and passed on.
 inline std::vector<transport::OpenSocket> accept_sockets(int control, const transport::Fabric& fabric) {
-  const transport::Sockets wanted = fabric.sockets();
-  if (wanted.kind == transport::Sockets::Kind::network) {
+  const transport::SocketNeeds wanted = fabric.sockets();
+  if (wanted.kind == transport::SocketNeeds::Kind::network) {
     SocketsBetween made = make_sockets(wanted);
     std::vector<int> numbers;
     for (const auto& one : made.there) numbers.push_back(one.descriptor.get());
@@ -52,9 +52,9 @@ inline std::vector<transport::OpenSocket> accept_sockets(int control, const tran
   return sockets;
 }
 inline std::vector<transport::OpenSocket> connect_sockets(int control, const transport::Fabric& fabric) {
-  const transport::Sockets wanted = fabric.sockets();
+  const transport::SocketNeeds wanted = fabric.sockets();
   const auto count = static_cast<std::size_t>(wanted.count);
-  if (wanted.kind == transport::Sockets::Kind::network) {
+  if (wanted.kind == transport::SocketNeeds::Kind::network) {
     std::array<std::byte, 1> one{};
     auto message = support::receive_with_descriptors(control, one, count);
     if (message.descriptors.size() != count) throw std::runtime_error("no sockets have come");

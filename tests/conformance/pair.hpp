@@ -33,10 +33,10 @@ struct SocketsBetween {
   std::vector<transport::OpenSocket> here;
   std::vector<transport::OpenSocket> there;
 };
-inline SocketsBetween make_sockets(const transport::Sockets& wanted) {
+inline SocketsBetween make_sockets(const transport::SocketNeeds& wanted) {
   SocketsBetween all;
   for (int i = 0; i < wanted.count; ++i) {
-    SocketEnds ends = wanted.kind == transport::Sockets::Kind::local ? local_sockets() : *tcp_sockets();
+    SocketEnds ends = wanted.kind == transport::SocketNeeds::Kind::local ? local_sockets() : *tcp_sockets();
     all.here.push_back(std::move(ends[0]));
     all.there.push_back(std::move(ends[1]));
     if (std::getenv("SHARDWIRE_TEST_ENCRYPTED") == nullptr) continue;

@@ -26,7 +26,7 @@ BOOST_AUTO_TEST_CASE(fabrics_of_different_threads_exchange_messages_and_memory) 
   std::array<std::shared_future<Bytes>, ranks> known_addresses;
   std::array<std::shared_future<Bytes>, ranks> known_keys;
   std::array<std::array<std::vector<transport::OpenSocket>, ranks>, ranks> sockets;  // [rank][peer]
-  const transport::Sockets wanted = open_fabric()->sockets();
+  const transport::SocketNeeds wanted = open_fabric()->sockets();
   for (std::size_t i = 0; i < ranks; ++i) {
     for (std::size_t peer = 0; peer < i; ++peer) {
       SocketsBetween made = make_sockets(wanted);

@@ -174,8 +174,8 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   [[nodiscard]] bool all_in_place() const { return rows().size() == static_cast<std::size_t>(rows_); }
 
   transport::Endpoint& endpoint(std::uint32_t) override { return *this; }
-  void ask(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, Answer answer) override {
-    asked.push_back({peer, request, std::move(parts), answer == Answer::each});
+  void ask(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, MessageForm form) override {
+    asked.push_back({peer, request, std::move(parts), form == MessageForm::each});
     awaited.insert(request);
   }
   void forget(std::uint32_t, std::uint64_t request) override { BOOST_TEST(awaited.erase(request) == 1U); }

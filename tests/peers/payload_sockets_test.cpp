@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(a_socket_is_attached_right_behind_the_proof_of_the_reader) 
   const Identity identity = fuzz::identity_of(0);
   const wire::MemberRecord source{
       .rank = 1, .incarnation = fuzz::peer_hello().incarnation, .host = "elsewhere", .address = "192.0.2.2", .port = 1};
-  const transport::Sockets one{.kind = transport::Sockets::Kind::network, .count = 1, .max_count = 1};
+  const transport::SocketNeeds one{.kind = transport::SocketNeeds::Kind::network, .count = 1, .max_count = 1};
   int done = 0;
   const OpeningSockets opening(loop, source, one, 5, identity,
                                [&](const std::vector<transport::OpenSocket>&, const Error*) { ++done; });

@@ -120,7 +120,7 @@ class MadeLink final : public SourceLink {
   struct Request {
     std::uint64_t number = 0;
     wire::Message message;
-    Answer answer;
+    OnReply answer;
   };
   struct MadeFabric {
     // Behaviour.
@@ -201,12 +201,12 @@ class MadeLink final : public SourceLink {
   // --- calls of the source ---
 
   [[nodiscard]] bool broken() const override { return is_broken; }
-  void request(std::uint64_t number, const wire::Message& message, Answer answer) override {
+  void request(std::uint64_t number, const wire::Message& message, OnReply answer) override {
     ++requests_made;
     if (const auto* release = std::get_if<wire::Release>(&message)) asked_to_release.push_back(release->lease);
     if (!is_broken) requests.push_back({number, message, std::move(answer)});
   }
-  void request(const wire::Digest&, const wire::Message&, Answer) override {
+  void request(const wire::Digest&, const wire::Message&, OnReply) override {
     throw std::logic_error("a source asks for no manifest");
   }
   std::vector<support::Descriptor> take_descriptors(std::uint64_t) override { return std::exchange(descriptors, {}); }

@@ -44,7 +44,7 @@ class GuardedBytes {
 class FalseSource {
  public:
   /// Answers one Bind, on the loop's thread.
-  using Answer = std::function<void(Connection& reader, const wire::Bind& asked)>;
+  using OnBind = std::function<void(Connection& reader, const wire::Bind& asked)>;
   using AnswerPack = std::function<void(Connection& reader, const wire::PackRequest& asked)>;
   using AnswerLease = std::function<void(Connection& reader, const wire::Lease& asked)>;
   using AnswerDigests = std::function<void(Connection& reader, const wire::DigestRequest& asked)>;
@@ -78,7 +78,7 @@ class FalseSource {
   FalseSource(const FalseSource&) = delete;
   FalseSource& operator=(const FalseSource&) = delete;
 
-  void answer_with(Answer answer) {
+  void answer_with(OnBind answer) {
     loop_.call([&] { answer_ = std::move(answer); });
   }
   void answer_requests_with(AnswerPack pack, AnswerDigests digests) {
@@ -193,7 +193,7 @@ class FalseSource {
   std::shared_ptr<Connection> rendezvous_;            // owners: this and its own callbacks
   std::vector<std::shared_ptr<Connection>> readers_;  // owners: this and its own callbacks
   std::map<std::uint64_t, std::map<std::uint8_t, transport::OpenSocket>> sockets_;  // by token and index
-  Answer answer_;
+  OnBind answer_;
   AnswerPack answer_pack_;
   AnswerDigests answer_digests_;
   AnswerLease answer_lease_;

@@ -66,15 +66,15 @@ struct Job {
 };
 
 /// An answer to Bind, the descriptors sent with it, and their announcement.
-struct Answer {
+struct BindAnswer {
   wire::Bound bound;
   std::vector<int> descriptors;
   std::uint8_t announced = 0;
 };
 
 /// The correct answer.
-Answer truth(const Job& job, const wire::Bind& asked) {
-  Answer answer;
+BindAnswer truth(const Job& job, const wire::Bind& asked) {
+  BindAnswer answer;
   answer.descriptors = job.arena->descriptors();
   answer.announced = static_cast<std::uint8_t>(answer.descriptors.size());
   answer.bound.request = asked.request;
@@ -92,7 +92,7 @@ Answer truth(const Job& job, const wire::Bind& asked) {
   return answer;
 }
 
-void send(Connection& reader, const wire::Bind& asked, const Answer& answer) {
+void send(Connection& reader, const wire::Bind& asked, const BindAnswer& answer) {
   if (answer.announced > 0) reader.send(wire::Descriptors{asked.request, answer.announced}, answer.descriptors);
   reader.send(answer.bound);
 }
@@ -102,7 +102,7 @@ void Job::refuse_reads(int times) {
   Bytes memory(arena->memory().bytes);
   const Bytes key = shm->adopt(transport::host_memory(memory))->key();
   source->answer_with([this, key, left = times](Connection& reader_of_it, const wire::Bind& asked) mutable {
-    Answer answer = truth(*this, asked);
+    BindAnswer answer = truth(*this, asked);
     if (asked.fabrics.front().name == "shm" && left-- > 0) {
       answer.bound.regions[0].keys[0] = {0, key, 0};
       answer.announced = 0;
@@ -134,7 +134,7 @@ class NothingLeaks {
 /// A fault of an answer over shm.
 struct Lie {
   const char* what;
-  std::function<void(Answer&)> tell;
+  std::function<void(BindAnswer&)> tell;
   friend std::ostream& operator<<(std::ostream& out, const Lie& lie) { return out << lie.what; }
 };
 
@@ -144,8 +144,8 @@ int kept(support::Descriptor descriptor) {
   all.push_back(std::move(descriptor));
   return all.back().get();
 }
-std::function<void(Answer&)> instead(const std::function<support::Descriptor()>& open) {
-  return [open](Answer& answer) { answer.descriptors.back() = kept(open()); };
+std::function<void(BindAnswer&)> instead(const std::function<support::Descriptor()>& open) {
+  return [open](BindAnswer& answer) { answer.descriptors.back() = kept(open()); };
 }
 support::Descriptor opened(const char* path, int flags) {
   return support::Descriptor(::open(path, flags | O_CLOEXEC));
@@ -156,10 +156,10 @@ const std::size_t arena_pages_bytes = (elements * sizeof(float) + 4095) / 4096 *
 
 std::vector<Lie> lies() {
   return {
-      {"fewer_descriptors_than_the_key_says", [](Answer& a) { ++a.bound.regions[0].keys[0].descriptors; }},
-      {"fewer_descriptors_than_announced", [](Answer& a) { ++a.announced; }},
-      {"no_descriptors_at_all", [](Answer& a) { a.announced = 0; }},
-      {"fewer_for_the_key_than_belong_to_it", [](Answer& a) { a.bound.regions[0].keys[0].descriptors = 0; }},
+      {"fewer_descriptors_than_the_key_says", [](BindAnswer& a) { ++a.bound.regions[0].keys[0].descriptors; }},
+      {"fewer_descriptors_than_announced", [](BindAnswer& a) { ++a.announced; }},
+      {"no_descriptors_at_all", [](BindAnswer& a) { a.announced = 0; }},
+      {"fewer_for_the_key_than_belong_to_it", [](BindAnswer& a) { a.bound.regions[0].keys[0].descriptors = 0; }},
       {"an_empty_file", instead([] { return opened("/dev/null", O_RDONLY); })},
       {"zeros", instead([] { return opened("/dev/zero", O_RDWR); })},
       {"a_folder", instead([] { return opened("/", O_RDONLY | O_DIRECTORY); })},
@@ -171,24 +171,24 @@ std::vector<Lie> lies() {
        instead([] { return memory_file(arena_pages_bytes, F_SEAL_SHRINK | F_SEAL_GROW); })},
       {"memory_that_is_too_short", instead([] { return memory_file(4096, all_seals); })},
       {"memory_that_is_too_long", instead([] { return memory_file(2 * arena_pages_bytes, all_seals); })},
-      {"a_key_of_nothing", [](Answer& a) { a.bound.regions[0].keys[0].key = Bytes(8); }},
-      {"a_garbled_key", [](Answer& a) { a.bound.regions[0].keys[0].key[9] ^= std::byte{1}; }},
-      {"a_region_longer_than_it_is", [](Answer& a) { a.bound.regions[0].size_bytes *= 2; }},
-      {"a_region_as_long_as_can_be_said", [](Answer& a) { a.bound.regions[0].size_bytes = ~0ULL; }},
-      {"a_tensor_beyond_its_region", [](Answer& a) { a.bound.tensors[0].offset_bytes = 4; }},
-      {"a_tensor_far_away", [](Answer& a) { a.bound.tensors[0].offset_bytes = ~0ULL - 3; }},
-      {"a_tensor_with_strides_that_leave_it", [](Answer& a) { a.bound.tensors[0].strides = {2}; }},
-      {"a_tensor_with_strides_beyond_all_memory", [](Answer& a) { a.bound.tensors[0].strides = {1L << 62}; }},
-      {"a_tensor_in_no_region", [](Answer& a) { a.bound.tensors[0].region = 1; }},
-      {"another_tensor", [](Answer& a) { a.bound.tensors[0].tensor = 1; }},
-      {"no_tensor", [](Answer& a) { a.bound.tensors.clear(); }},
+      {"a_key_of_nothing", [](BindAnswer& a) { a.bound.regions[0].keys[0].key = Bytes(8); }},
+      {"a_garbled_key", [](BindAnswer& a) { a.bound.regions[0].keys[0].key[9] ^= std::byte{1}; }},
+      {"a_region_longer_than_it_is", [](BindAnswer& a) { a.bound.regions[0].size_bytes *= 2; }},
+      {"a_region_as_long_as_can_be_said", [](BindAnswer& a) { a.bound.regions[0].size_bytes = ~0ULL; }},
+      {"a_tensor_beyond_its_region", [](BindAnswer& a) { a.bound.tensors[0].offset_bytes = 4; }},
+      {"a_tensor_far_away", [](BindAnswer& a) { a.bound.tensors[0].offset_bytes = ~0ULL - 3; }},
+      {"a_tensor_with_strides_that_leave_it", [](BindAnswer& a) { a.bound.tensors[0].strides = {2}; }},
+      {"a_tensor_with_strides_beyond_all_memory", [](BindAnswer& a) { a.bound.tensors[0].strides = {1L << 62}; }},
+      {"a_tensor_in_no_region", [](BindAnswer& a) { a.bound.tensors[0].region = 1; }},
+      {"another_tensor", [](BindAnswer& a) { a.bound.tensors[0].tensor = 1; }},
+      {"no_tensor", [](BindAnswer& a) { a.bound.tensors.clear(); }},
       {"more_tensors",
-       [](Answer& a) {
+       [](BindAnswer& a) {
          a.bound.tensors.push_back({1, 0, 0, {}});
        }},
-      {"no_address", [](Answer& a) { a.bound.addresses.clear(); }},
-      {"two_addresses", [](Answer& a) { a.bound.addresses.push_back(a.bound.addresses[0]); }},
-      {"a_garbled_address", [](Answer& a) { a.bound.addresses[0].back() ^= std::byte{1}; }},
+      {"no_address", [](BindAnswer& a) { a.bound.addresses.clear(); }},
+      {"two_addresses", [](BindAnswer& a) { a.bound.addresses.push_back(a.bound.addresses[0]); }},
+      {"a_garbled_address", [](BindAnswer& a) { a.bound.addresses[0].back() ^= std::byte{1}; }},
   };
 }
 
@@ -218,7 +218,7 @@ BOOST_DATA_TEST_CASE(a_lie_ends_the_restore_with_a_typed_error, boost::unit_test
   const NothingLeaks check;
   Job job;
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
-    Answer answer = truth(job, asked);
+    BindAnswer answer = truth(job, asked);
     if (asked.fabrics.front().name == "shm") lie.tell(answer);
     send(reader, asked, answer);
   });
@@ -240,7 +240,7 @@ BOOST_AUTO_TEST_CASE(descriptors_that_belong_to_nothing_are_closed) {
   std::size_t before = 0;
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
     before = open_descriptors();
-    Answer answer = truth(job, asked);
+    BindAnswer answer = truth(job, asked);
     for (int i = 0; i < 10; ++i) answer.descriptors.push_back(answer.descriptors.front());
     answer.announced = static_cast<std::uint8_t>(answer.announced + 10);
     reader.send(wire::Descriptors{asked.request + 1000, 3}, std::vector<int>(3, 0));  // matches no request
@@ -270,7 +270,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_erro
   const Deadline deadline(120s);
   Job job;
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
-    Answer answer = truth(job, asked);
+    BindAnswer answer = truth(job, asked);
     if (asked.fabrics.front().name == "shm") {
       answer.bound.regions[0].keys[0] = {0, key_of_memory_that_is_gone(*job.shm, job.arena->memory().bytes), 0};
       answer.announced = 0;
@@ -309,7 +309,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_kind_that_no_fabric_carries_is_unsupported) {
   for (const std::uint8_t kind : {wire::RegionHandle::cuda, unknown}) {
     Job job;
     job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
-      Answer answer = truth(job, asked);
+      BindAnswer answer = truth(job, asked);
       answer.bound.regions[0].memory_kind = kind;
       answer.bound.regions[0].device = 0;
       send(reader, asked, answer);
@@ -323,16 +323,16 @@ BOOST_AUTO_TEST_CASE(memory_of_a_kind_that_no_fabric_carries_is_unsupported) {
 
 /// The fault of the second answer, over another fabric.
 const std::vector<Lie> second_lies{
-    {"more_regions", [](Answer& a) { a.bound.regions.push_back(a.bound.regions.front()); }},
+    {"more_regions", [](BindAnswer& a) { a.bound.regions.push_back(a.bound.regions.front()); }},
     {"fewer_regions",
-     [](Answer& a) {
+     [](BindAnswer& a) {
        a.bound.regions.clear();
        a.bound.tensors[0].region = wire::no_region;
      }},
-    {"another_offset", [](Answer& a) { a.bound.tensors[0].offset_bytes = 64; }},
-    {"another_region", [](Answer& a) { a.bound.tensors[0].region = wire::no_region; }},
-    {"other_strides", [](Answer& a) { a.bound.tensors[0].strides = {1}; }},
-    {"another_kind_of_memory", [](Answer& a) { a.bound.regions[0].memory_kind = wire::RegionHandle::cuda; }},
+    {"another_offset", [](BindAnswer& a) { a.bound.tensors[0].offset_bytes = 64; }},
+    {"another_region", [](BindAnswer& a) { a.bound.tensors[0].region = wire::no_region; }},
+    {"other_strides", [](BindAnswer& a) { a.bound.tensors[0].strides = {1}; }},
+    {"another_kind_of_memory", [](BindAnswer& a) { a.bound.regions[0].memory_kind = wire::RegionHandle::cuda; }},
 };
 
 BOOST_DATA_TEST_CASE(a_second_answer_that_contradicts_the_first_ends_the_restore,
@@ -340,7 +340,7 @@ BOOST_DATA_TEST_CASE(a_second_answer_that_contradicts_the_first_ends_the_restore
   const Deadline deadline(120s);
   Job job;
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
-    Answer answer = truth(job, asked);
+    BindAnswer answer = truth(job, asked);
     if (asked.fabrics.front().name == "shm") {  // so that the reader requests another fabric
       answer.bound.regions[0].keys.clear();
       answer.announced = 0;

@@ -128,7 +128,7 @@ class Member {
 };
 
 bool lives_on_local_sockets(const std::string& fabric) {
-  return transport::choose(fabric).open()->sockets().kind == transport::Sockets::Kind::local;
+  return transport::choose(fabric).open()->sockets().kind == transport::SocketNeeds::Kind::local;
 }
 Bytes good_address(const std::string& fabric) {
   return transport::choose(fabric).open()->address();

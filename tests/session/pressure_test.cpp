@@ -63,12 +63,12 @@ struct Reader : Stranger {
       ask(wire::Pong{ping->number});
     }
   }
-  template <typename Answer>
-  Answer answer() {
+  template <typename Reply>
+  Reply answer() {
     const wire::Message message = next();
     const auto* failure = std::get_if<wire::Failure>(&message);
-    BOOST_REQUIRE_MESSAGE(std::holds_alternative<Answer>(message), (failure ? failure->message : "another answer"));
-    return std::get<Answer>(message);
+    BOOST_REQUIRE_MESSAGE(std::holds_alternative<Reply>(message), (failure ? failure->message : "another answer"));
+    return std::get<Reply>(message);
   }
 };
 

@@ -105,9 +105,9 @@ class SimulatedFabric final : public transport::Fabric {
     transport::append(out, PortAddress{.port = port_->id});
     return out;
   }
-  [[nodiscard]] transport::Sockets sockets() const override {
+  [[nodiscard]] transport::SocketNeeds sockets() const override {
     if (kind_ != FabricKind::streams) return {};
-    return {.kind = transport::Sockets::Kind::network, .count = 1, .max_count = 1};
+    return {.kind = transport::SocketNeeds::Kind::network, .count = 1, .max_count = 1};
   }
   using Fabric::allocate;
   std::unique_ptr<transport::Region> allocate(ByteCount bytes, const transport::MemoryPlace& place) override;

@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(the_number_of_streams_is_taken_from_the_environment) {
   const std::string restore = before == nullptr ? "" : before;
   ::unsetenv("SHARDWIRE_TCP_STREAMS");
   BOOST_TEST(open_tcp()->sockets().count == 1);
-  BOOST_TEST((open_tcp()->sockets().kind == transport::Sockets::Kind::network));
+  BOOST_TEST((open_tcp()->sockets().kind == transport::SocketNeeds::Kind::network));
   for (const char* good : {"1", "4", "16"}) {
     ::setenv("SHARDWIRE_TCP_STREAMS", good, 1);
     BOOST_TEST(open_tcp()->sockets().count == std::atoi(good));

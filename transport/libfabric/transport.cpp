@@ -54,8 +54,8 @@ class LibfabricFabric final : public Fabric {
   [[nodiscard]] std::string version() const override { return library_version(); }
   [[nodiscard]] std::string domain() const override { return protocol_of(state_->domain->rules()); }
   [[nodiscard]] Bytes address() const override { return encode(address_); }
-  [[nodiscard]] Sockets sockets() const override {
-    return {.kind = Sockets::Kind::network, .count = 1, .max_count = 1};
+  [[nodiscard]] SocketNeeds sockets() const override {
+    return {.kind = SocketNeeds::Kind::network, .count = 1, .max_count = 1};
   }
   using Fabric::allocate;
   std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) override {

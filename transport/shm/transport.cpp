@@ -48,7 +48,9 @@ class ShmFabric final : public Fabric {
     seal(out);
     return out;
   }
-  [[nodiscard]] Sockets sockets() const override { return {.kind = Sockets::Kind::local, .count = 1, .max_count = 1}; }
+  [[nodiscard]] SocketNeeds sockets() const override {
+    return {.kind = SocketNeeds::Kind::local, .count = 1, .max_count = 1};
+  }
 
   using Fabric::allocate;
   std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) override {

@@ -95,17 +95,17 @@ bool Connection::has_work() const {
 
 // --- receiving ---
 
-Connection::Answer Connection::take(Stream& stream, const Frame& frame, Target& target) {
+Connection::Intake Connection::take(Stream& stream, const Frame& frame, Target& target) {
   if (const std::string defect = defect_of(frame, !stream.peer_number); !defect.empty()) return refuse(defect);
   switch (frame.kind) {
     case FrameKind::hello: return take_hello(stream, frame);
     case FrameKind::message: return take_message(stream, frame, target);
     case FrameKind::chunk: return take_chunk(stream, frame, target);
   }
-  return Answer::closed;
+  return Intake::closed;
 }
 
-Connection::Answer Connection::take_hello(Stream& stream, const Frame& frame) {
+Connection::Intake Connection::take_hello(Stream& stream, const Frame& frame) {
   if (frame.number != peer_fabric_) return refuse("the hello of another fabric");
   if (frame.payload_bytes != streams_.size()) {
     return refuse(fmt::format("the hello of {} streams instead of {}", frame.payload_bytes, streams_.size()));
@@ -114,32 +114,32 @@ Connection::Answer Connection::take_hello(Stream& stream, const Frame& frame) {
                                  [&](const auto& other) { return other->peer_number == std::size_t{frame.offset}; });
   if (twice) return refuse(fmt::format("a second stream {}", frame.offset));
   stream.peer_number = frame.offset;
-  return Answer::taken;
+  return Intake::taken;
 }
 
-Connection::Answer Connection::take_message(Stream& stream, const Frame& frame, Target& target) {
+Connection::Intake Connection::take_message(Stream& stream, const Frame& frame, Target& target) {
   if (stream.peer_number != std::size_t{0}) return refuse("a message on another stream than the first");
   if (frame.number != incoming_.next()) return refuse("a message out of its turn");
-  if (incoming_.full()) return Answer::blocked;
+  if (incoming_.full()) return Intake::blocked;
   IncomingMessage* const message = incoming_.announce(frame.payload_bytes);
   if (frame.bytes > 0) {
     IncomingMessages::expect(*message, 0, frame.bytes);
     target = {.number = frame.number, .message = message, .bytes = frame.bytes};
   }
   unblock_streams();
-  return Answer::taken;
+  return Intake::taken;
 }
 
-Connection::Answer Connection::take_chunk(Stream& stream, const Frame& frame, Target& target) {
+Connection::Intake Connection::take_chunk(Stream& stream, const Frame& frame, Target& target) {
   if (frame.number >= incoming_.next()) {
     // The announcement arrives on the first stream.
-    return stream.peer_number == std::size_t{0} ? refuse("a chunk before its message") : Answer::blocked;
+    return stream.peer_number == std::size_t{0} ? refuse("a chunk before its message") : Intake::blocked;
   }
   IncomingMessage* const message = incoming_.find(frame.number);
   if (message == nullptr) return refuse("a chunk of a message that is complete");
   if (!IncomingMessages::expect(*message, frame.offset, frame.bytes)) return refuse("a chunk outside of its message");
   target = {.number = frame.number, .message = message, .offset = frame.offset, .bytes = frame.bytes};
-  return Answer::taken;
+  return Intake::taken;
 }
 
 void Connection::handle(const Frame& frame, ByteView header) {
@@ -175,13 +175,13 @@ void Connection::unblock_streams() {
 
 // --- closing ---
 
-Connection::Answer Connection::refuse(const std::string& what) {
+Connection::Intake Connection::refuse(const std::string& what) {
   state_ = State::closed;
   fault_ = {ErrorCode::peer_lost, fmt::format("the peer does not keep to the protocol: it has sent {}", what)};
   fail_sends(fault_);
   fail_receives(fault_);
   close_streams(true);
-  return Answer::closed;
+  return Intake::closed;
 }
 
 void Connection::end_stream(const std::string& why) {

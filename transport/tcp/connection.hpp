@@ -40,7 +40,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Called by streams.
   Engine& engine() { return engine_; }
-  enum class Answer : std::uint8_t { taken, blocked, closed };
+  enum class Intake : std::uint8_t { taken, blocked, closed };
   /// A complete head has arrived: of a message to be handled, or of bytes that `target` places.
   struct Target {
     std::uint64_t number = 0;
@@ -48,7 +48,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ByteCount offset = 0;
     ByteCount bytes = 0;
   };
-  Answer take(Stream& stream, const Frame& frame, Target& target);
+  Intake take(Stream& stream, const Frame& frame, Target& target);
   /// Runs the handler. The connection may be closed when this returns or throws.
   void handle(const Frame& frame, ByteView header);
   void arrived(std::uint64_t number, ByteCount bytes);
@@ -65,10 +65,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ending,  // sends nothing any more; arrived data is read
     closed,
   };
-  Answer take_hello(Stream& stream, const Frame& frame);
-  Answer take_message(Stream& stream, const Frame& frame, Target& target);
-  Answer take_chunk(Stream& stream, const Frame& frame, Target& target);
-  Answer refuse(const std::string& what);
+  Intake take_hello(Stream& stream, const Frame& frame);
+  Intake take_message(Stream& stream, const Frame& frame, Target& target);
+  Intake take_chunk(Stream& stream, const Frame& frame, Target& target);
+  Intake refuse(const std::string& what);
   void unblock_streams();
   void fail_sends(const Fault& fault);
   void fail_receives(const Fault& fault);

@@ -112,9 +112,9 @@ bool Stream::take_frame() {
   std::memcpy(&frame, inbox_.data() + inbox_begin_, sizeof frame);
   Connection::Target target;
   switch (connection_.take(*this, frame, target)) {
-    case Connection::Answer::closed: return false;
-    case Connection::Answer::blocked: blocked_ = true; return false;
-    case Connection::Answer::taken: break;
+    case Connection::Intake::closed: return false;
+    case Connection::Intake::blocked: blocked_ = true; return false;
+    case Connection::Intake::taken: break;
   }
   const std::size_t head = head_bytes();
   std::array<std::byte, max_header_bytes> header;

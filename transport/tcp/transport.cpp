@@ -34,8 +34,8 @@ class TcpFabric final : public Fabric {
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
   [[nodiscard]] std::string version() const override { return "tcp " + std::to_string(protocol_version); }
   [[nodiscard]] std::string domain() const override { return fmt::format("tcp protocol {}", protocol_version); }
-  [[nodiscard]] Sockets sockets() const override {
-    return {Sockets::Kind::network, streams_.value_or(1), streams_.value_or(max_streams), true};
+  [[nodiscard]] SocketNeeds sockets() const override {
+    return {SocketNeeds::Kind::network, streams_.value_or(1), streams_.value_or(max_streams), true};
   }
   [[nodiscard]] Bytes address() const override {
     Bytes out;

@@ -31,13 +31,13 @@ std::size_t place_of(CUpointer_attribute attribute) {
 }
 
 // Answers have 1 to 8 bytes. Each gets 8 zeroed bytes; both architectures that CUDA runs on are little-endian.
-struct Answers {
+struct AttributeValues {
   std::array<std::uint64_t, attributes.size()> values{};
 
   [[nodiscard]] std::uint64_t operator[](CUpointer_attribute attribute) const { return values[place_of(attribute)]; }
 };
 
-CUresult query(PointerQuery::Function function, std::size_t known, std::uint64_t address, Answers& answers) {
+CUresult query(PointerQuery::Function function, std::size_t known, std::uint64_t address, AttributeValues& answers) {
   std::array<CUpointer_attribute, attributes.size()> asked = attributes;
   std::array<void*, attributes.size()> data{};
   std::ranges::transform(answers.values, data.begin(), [](std::uint64_t& value) { return &value; });
@@ -47,7 +47,7 @@ CUresult query(PointerQuery::Function function, std::size_t known, std::uint64_t
 std::size_t known_to(PointerQuery::Function function) {
   const int anything = 0;  // any host memory will do
   for (std::size_t known = attributes.size(); known > min_known; --known) {
-    Answers answers;
+    AttributeValues answers;
     if (query(function, known, reinterpret_cast<std::uintptr_t>(&anything), answers) != CUDA_ERROR_INVALID_VALUE) {
       return known;
     }
@@ -61,7 +61,7 @@ PointerQuery::PointerQuery(Function function) : function_(function), known_(know
 }
 
 PointerFacts PointerQuery::ask(std::uint64_t address, CUresult& status) const {
-  Answers answers;
+  AttributeValues answers;
   status = query(function_, known_, address, answers);
   if (status != CUDA_SUCCESS) return {};
   // Without its base the size of a mapping is meaningless.
