@@ -244,6 +244,13 @@ struct Preference {
   int message = 0;
 };
 
+/// Built-in cost of a method whose bytes a transport carries, for host memory. Orders of magnitude that hold on most
+/// servers: only the crossovers between methods matter.
+struct BuiltInCost {
+  Method method;
+  MethodCost cost;
+};
+
 /// Whether the user named the transport, or it was selected by "auto".
 enum class Asked : std::uint8_t { by_name, automatically };
 
@@ -252,6 +259,7 @@ struct Transport {
   std::string_view name;
   Reach reach;  ///< the farthest peers that it reaches
   Preference preference;
+  std::span<const BuiltInCost> costs;  ///< a method without a line costs as much as over an unknown network
   Viability (*probe)(Asked asked);
   std::unique_ptr<Fabric> (*open)();
 };

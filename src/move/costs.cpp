@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 
 #include "move/traits.hpp"
 #include "move/tuning.hpp"
+#include "transport/transport.hpp"
 
 namespace shardwire {
 
@@ -28,48 +28,33 @@ std::optional<Enum> find(const std::array<std::string_view, N>& names, std::stri
   return static_cast<Enum>(found - names.begin());
 }
 
-// Orders of magnitude that hold on most servers; only the crossovers between methods matter. For host memory; the
-// differences for device memory follow below.
-struct BuiltIn {
-  std::string_view transport;  // empty: any transport not listed before
-  Method method;
-  MethodCost cost;
-};
-constexpr BuiltIn table[] = {
-    // Mapped memory is copied without a system call: never slower than a read by the kernel.
-    {"shm", Method::mapped, {.latency_seconds = 1e-6, .run_seconds = 15e-9, .bytes_per_second = 13e9}},
-    // No hardware reads memory of another process: a system call does, which touches each run twice.
-    {"shm", Method::read, {.latency_seconds = 3e-6, .run_seconds = 250e-9, .bytes_per_second = 12e9}},
-    {"shm", Method::sieved_read, {.latency_seconds = 3e-6, .run_seconds = 15e-9, .bytes_per_second = 5.5e9}},
-    // Messages within a process or a host bypass the network stack: separate messages pay off from a few kilobytes on.
-    {"shm", Method::zcopy, {.latency_seconds = 30e-6, .run_seconds = 1.2e-6, .bytes_per_second = 9e9}},
-    {"shm", Method::packed, {.latency_seconds = 30e-6, .run_seconds = 60e-9, .bytes_per_second = 3.3e9}},
-    {"loopback", Method::zcopy, {.latency_seconds = 30e-6, .run_seconds = 1.2e-6, .bytes_per_second = 9e9}},
-    {"loopback", Method::packed, {.latency_seconds = 30e-6, .run_seconds = 60e-9, .bytes_per_second = 3.3e9}},
-    // Runs are ranges of one message that the kernel gathers and scatters: a run costs little, since it is no message.
-    {"tcp", Method::zcopy, {.latency_seconds = 50e-6, .run_seconds = 40e-9, .bytes_per_second = 6e9}},
-    {"tcp", Method::packed, {.latency_seconds = 50e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9}},
-    // A request and an answer inside libfabric for each run, on most networks that use it.
-    {"libfabric", Method::read, {.latency_seconds = 20e-6, .run_seconds = 1.5e-6, .bytes_per_second = 10e9}},
-    {"libfabric", Method::sieved_read, {.latency_seconds = 20e-6, .run_seconds = 15e-9, .bytes_per_second = 5e9}},
-    {"", Method::local, {.latency_seconds = 1e-6, .run_seconds = 12e-9, .bytes_per_second = 10e9}},
-    {"", Method::mapped, {.latency_seconds = 1e-6, .run_seconds = 15e-9, .bytes_per_second = 9e9}},
-    {"", Method::read, {.latency_seconds = 3e-6, .run_seconds = 250e-9, .bytes_per_second = 20e9}},
-    {"", Method::sieved_read, {.latency_seconds = 3e-6, .run_seconds = 15e-9, .bytes_per_second = 7e9}},
-    {"", Method::zcopy, {.latency_seconds = 60e-6, .run_seconds = 15e-6, .bytes_per_second = 5e9}},
-    {"", Method::packed, {.latency_seconds = 60e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9}},
-    {"", Method::collective, {.latency_seconds = 100e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9}},
-};
+// For host memory, over an unknown network; known transports have lines of their own (transport/registry.cpp). In the order
+// of the enumerators.
+constexpr std::array<MethodCost, method_count> over_any_network{{
+    {.latency_seconds = 1e-6, .run_seconds = 12e-9, .bytes_per_second = 10e9},     // local
+    {.latency_seconds = 1e-6, .run_seconds = 15e-9, .bytes_per_second = 9e9},      // mapped
+    {.latency_seconds = 3e-6, .run_seconds = 250e-9, .bytes_per_second = 20e9},    // read
+    {.latency_seconds = 3e-6, .run_seconds = 15e-9, .bytes_per_second = 7e9},      // sieved_read
+    {.latency_seconds = 60e-6, .run_seconds = 15e-6, .bytes_per_second = 5e9},     // zcopy
+    {.latency_seconds = 60e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9},   // packed
+    {.latency_seconds = 100e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9},  // collective
+}};
+
+MethodCost cost_over(std::string_view name, Method method) {
+  for (const transport::Transport& row : transport::registered()) {
+    if (row.name != name) continue;
+    const auto line = std::ranges::find(row.costs, method, &transport::BuiltInCost::method);
+    if (line != row.costs.end()) return line->cost;
+  }
+  return over_any_network[static_cast<std::size_t>(method)];
+}
 
 // A kernel launch and its completion; thousands of threads copy runs in parallel. The device determines the bandwidth
 // (device_limits.hpp), so there is no limit here.
 constexpr MethodCost copied_by_device{.latency_seconds = 20e-6, .run_seconds = 1e-9, .bytes_per_second = 1e12};
 
 MethodCost built_in(std::string_view transport, MemoryKind memory, Method method) {
-  const auto* const found = std::find_if(std::begin(table), std::end(table), [&](const BuiltIn& one) {
-    return one.method == method && (one.transport.empty() || one.transport == transport);
-  });
-  MethodCost cost = found->cost;  // every method has an unnamed line
+  MethodCost cost = cost_over(transport, method);
   if (memory != MemoryKind::cuda) return cost;
   if (method == Method::local || method == Method::mapped) return copied_by_device;
   // Through pinned slots, which a device fills or empties.

@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "move/sizing.hpp"
-#include "move/tuning.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <string_view>
+
+#include "move/tuning.hpp"
+#include "transport/transport.hpp"
 
 namespace shardwire::move {
 
 namespace {
 
-// The transports that carry messages to other hosts. The largest demand among them does not harm the others.
-constexpr const char* message_transports[] = {"tcp", "ucx", "libfabric"};
+/// Calls visit(name) for each transport that reaches other hosts. The largest demand among them does not harm the others.
+template <typename Visit>
+void each_network(Visit visit) {
+  for (const transport::Transport& one : transport::registered()) {
+    if (one.reach == Reach::network) visit(one.name);
+  }
+}
 
 }  // namespace
 
@@ -20,10 +28,10 @@ ByteCount slot_bytes_for(const CostModel& costs) {
   constexpr ByteCount least = 256u << 10;
   constexpr ByteCount most = 4u << 20;
   double bytes = least;
-  for (const char* transport : message_transports) {
+  each_network([&](std::string_view transport) {
     const MethodCost cost = costs.at(transport, MemoryKind::host, Method::packed);
     bytes = std::max(bytes, 8 * cost.latency_seconds * cost.bytes_per_second);
-  }
+  });
   return std::bit_ceil(static_cast<ByteCount>(std::min(bytes, double{most})));
 }
 
@@ -37,13 +45,13 @@ Depths depths_for(const CostModel& costs, ByteCount slot_bytes, ByteCount messag
   constexpr int packed_stages = 3;  // one is packed, one travels, one is unpacked
   constexpr int zcopy_stages = 1;
   Depths depths;
-  for (const char* transport : message_transports) {
+  each_network([&](std::string_view transport) {
     const auto in_flight = [&](Method method, ByteCount unit_bytes, int stages) {
       return requests_in_flight(costs.at(transport, MemoryKind::host, method), unit_bytes, stages);
     };
     depths.packed = std::max(depths.packed, in_flight(Method::packed, slot_bytes, packed_stages));
     depths.zcopy = std::max(depths.zcopy, in_flight(Method::zcopy, message_bytes, zcopy_stages));
-  }
+  });
   depths.gathered = requests_in_flight(costs.at("tcp", MemoryKind::host, Method::zcopy),
                                        costs.tuning().tcp.request_bytes, zcopy_stages);
   return depths;

@@ -12,6 +12,7 @@
 
 #include "move/tuning.hpp"
 #include "shardwire/error.hpp"
+#include "transport/transport.hpp"
 
 BOOST_AUTO_TEST_SUITE(costs)
 
@@ -124,6 +125,15 @@ BOOST_AUTO_TEST_CASE(local_copies_belong_to_no_transport) {
     BOOST_TEST((model.at(transport, host, Method::local) == cost));
   }
   BOOST_TEST((model.at("local", cuda, Method::local) != cost));
+}
+
+BOOST_AUTO_TEST_CASE(built_in_costs_of_a_transport_are_those_of_its_line_in_the_registry) {
+  const CostModel model;
+  for (const transport::Transport& one : transport::registered()) {
+    for (const transport::BuiltInCost& line : one.costs) {
+      BOOST_TEST((model.at(one.name, host, line.method) == line.cost));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(every_method_has_a_cost_over_every_transport_known_or_not) {

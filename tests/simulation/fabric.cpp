@@ -548,10 +548,10 @@ std::unique_ptr<transport::Fabric> cannot_open() {
   throw Error(ErrorCode::unsupported, "simulations only");
 }
 constexpr transport::Transport rows[] = {
-    {"simulated_host", Reach::process, {.map = 1}, by_simulations_only, cannot_open},
-    {"simulated_rdma", Reach::network, {.read = 2}, by_simulations_only, cannot_open},
-    {"simulated_network", Reach::network, {.message = 3}, by_simulations_only, cannot_open},
-    {"simulated_streams", Reach::network, {.message = 3}, by_simulations_only, cannot_open},
+    {"simulated_host", Reach::process, {.map = 1}, {}, by_simulations_only, cannot_open},
+    {"simulated_rdma", Reach::network, {.read = 2}, {}, by_simulations_only, cannot_open},
+    {"simulated_network", Reach::network, {.message = 3}, {}, by_simulations_only, cannot_open},
+    {"simulated_streams", Reach::network, {.message = 3}, {}, by_simulations_only, cannot_open},
 };
 
 }  // namespace
