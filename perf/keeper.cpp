@@ -28,7 +28,7 @@ namespace {
 using namespace shardwire;
 using namespace shardwire::perf;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 struct Options {
   int ranks = 2;
@@ -63,8 +63,8 @@ double longest(int count, const std::function<double(int number)>& body) {
   return *std::ranges::max_element(seconds);
 }
 
-double seconds_since(Clock::time_point then) {
-  return std::chrono::duration<double>(Clock::now() - then).count();
+double seconds_since(WallClock::time_point then) {
+  return std::chrono::duration<double>(WallClock::now() - then).count();
 }
 
 /// One rank's state: equal tensors, cut by rows.
@@ -142,7 +142,7 @@ double together(Members& members, std::size_t first, const std::function<void(Me
     const auto i = static_cast<std::size_t>(number);
     Member& member = *members[i];
     member.session.gather("begin " + round, {}, 60s);
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     if (i >= first) task(member);
     const double seconds = seconds_since(began);
     member.session.gather("end " + round, {}, 60s);
@@ -210,7 +210,7 @@ void measure_publishing(const Options& options, const std::string& keeper) {
 void measure_restores(const Options& options, const std::string& keeper) {
   auto made = row(options, "first restore from a keeper whose trainers have ended, and warm ones from living trainers");
   {
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     Members members = join(options, 0, options.ranks_after, keeper);
     made["join_seconds"] = seconds_since(began);
     made["first_from_keeper_seconds"] = restore(members, 0);

@@ -32,7 +32,7 @@ struct DeviceAllocation;
 //          never inside the call that posts.
 namespace shardwire::transport {
 
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 using ByteView = std::span<const std::byte>;
 
 /// How a posted operation ended. An empty optional is success.

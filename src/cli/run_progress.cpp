@@ -56,7 +56,7 @@ JobProgress::JobProgress(int members, int repeats, ByteCount needed_bytes, bool 
 }
 
 void JobProgress::update(int member, const std::string& phase, int repeat, ByteCount done_bytes,
-                         Clock::time_point now) {
+                         WallClock::time_point now) {
   if (member < 0 || member >= static_cast<int>(members_.size())) return;
   Member& one = members_[static_cast<std::size_t>(member)];
   const auto known =
@@ -77,7 +77,7 @@ void JobProgress::leave(int member) {
   members_[static_cast<std::size_t>(member)].phase = -1;
 }
 
-void JobProgress::tick(Clock::time_point now) {
+void JobProgress::tick(WallClock::time_point now) {
   constexpr auto none = static_cast<int>(std::size(phases));
   int phase = none;
   for (const Member& one : members_) {
@@ -109,7 +109,7 @@ ByteCount JobProgress::received_bytes() const {
 
 // "; waiting for rank 2": ranks that are still in the phase of the job after others have left it. Empty if they are many.
 // "; rank 2 has not finished" while they restore: they wait for a source themselves.
-std::string JobProgress::awaited(Clock::time_point now) const {
+std::string JobProgress::awaited(WallClock::time_point now) const {
   constexpr std::size_t max_named = 4;
   if (now - phase_began_ < 2s) return {};
   std::vector<int> ranks;
@@ -128,7 +128,7 @@ std::string JobProgress::awaited(Clock::time_point now) const {
   return "; waiting for " + names;
 }
 
-std::string JobProgress::describe(Clock::time_point now) const {
+std::string JobProgress::describe(WallClock::time_point now) const {
   std::string text = phases[phase_].text;
   if (repeats_ > 1) text = fmt::format("restore {} of {}: {}", repeat_ + 1, repeats_, text);
   if (phase_ == restore_phase && needed_bytes_ > 0) {
@@ -144,7 +144,7 @@ std::string JobProgress::describe(Clock::time_point now) const {
   return text + awaited(now);
 }
 
-void JobProgress::draw(Clock::time_point now) {
+void JobProgress::draw(WallClock::time_point now) {
   constexpr int width = 20;
   double share = phase_ < restore_phase ? 0 : 1;
   if (needed_bytes_ > 0) share = static_cast<double>(received_bytes()) / static_cast<double>(needed_bytes_);

@@ -13,7 +13,7 @@ namespace shardwire::cli {
 /// the first restore, and a line each ten seconds. A phase that lasts names the ranks that have not finished it.
 class JobProgress {
  public:
-  using Clock = std::chrono::steady_clock;
+  using WallClock = std::chrono::steady_clock;
 
   /// `shown`: false shows nothing.
   JobProgress(int members, int repeats, ByteCount needed_bytes, bool shown = true);
@@ -22,11 +22,11 @@ class JobProgress {
   JobProgress& operator=(const JobProgress&) = delete;
 
   void update(int member, const std::string& phase, int repeat, ByteCount done_bytes,
-              Clock::time_point now = Clock::now());
+              WallClock::time_point now = WallClock::now());
   /// Its process has ended: nobody waits for it.
   void leave(int member);
   /// Shows what changes without an update. Call it about twice a second.
-  void tick(Clock::time_point now = Clock::now());
+  void tick(WallClock::time_point now = WallClock::now());
   /// Ends the line of the bar.
   void finish();
 
@@ -37,9 +37,9 @@ class JobProgress {
     ByteCount done_bytes = 0;
   };
   [[nodiscard]] ByteCount received_bytes() const;
-  [[nodiscard]] std::string awaited(Clock::time_point now) const;
-  [[nodiscard]] std::string describe(Clock::time_point now) const;
-  void draw(Clock::time_point now);
+  [[nodiscard]] std::string awaited(WallClock::time_point now) const;
+  [[nodiscard]] std::string describe(WallClock::time_point now) const;
+  void draw(WallClock::time_point now);
 
   std::vector<Member> members_;
   int repeats_;
@@ -49,9 +49,9 @@ class JobProgress {
   bool silent_;
   bool bar_shown_ = false;
   int phase_ = -1;
-  Clock::time_point phase_began_{};
+  WallClock::time_point phase_began_{};
   bool awaited_shown_ = false;  // in this phase
-  Clock::time_point shown_{};
+  WallClock::time_point shown_{};
 };
 
 }  // namespace shardwire::cli

@@ -22,19 +22,19 @@
 namespace shardwire::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
 struct Process {
   const ProcessPlan* plan = nullptr;
   pid_t pid = -1;
   int pipe = -1;
-  Clock::time_point started{};
+  WallClock::time_point started{};
   std::string unread;
   std::size_t results = 0;
   std::string phase = "join";
-  Clock::time_point phase_began = Clock::now();
-  Clock::time_point last_received = Clock::now();
+  WallClock::time_point phase_began = WallClock::now();
+  WallClock::time_point last_received = WallClock::now();
   std::string ended_code;
   std::string ended_for;  // why this program killed it; empty: it did not
   bool alive = true;
@@ -138,7 +138,7 @@ class Supervisor {
     process.plan = &plan;
     process.pid = pid;
     process.pipe = ends[0];
-    process.started = Clock::now();
+    process.started = WallClock::now();
     faults_.started(plan.members.front(), pid);
   }
 
@@ -173,7 +173,7 @@ class Supervisor {
     const ssize_t got = ::read(process.pipe, block, sizeof block);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (got <= 0) return reap(process);
-    process.last_received = Clock::now();
+    process.last_received = WallClock::now();
     process.unread.append(block, static_cast<std::size_t>(got));
     take_lines(process.unread, [&](std::string_view line) { take(process, line); });
   }
@@ -188,12 +188,12 @@ class Supervisor {
       if (!result->errors.empty()) cannot_begin(process, result->errors.front().code);
       outcome_.results.push_back(std::move(*result));
       ++process.results;
-      if (!first_result_) first_result_ = Clock::now();
+      if (!first_result_) first_result_ = WallClock::now();
       return;
     }
     const auto phase = json.at("phase").get<std::string>();
     if (phase != process.phase) {
-      process.phase_began = Clock::now();
+      process.phase_began = WallClock::now();
       segments_.note(process.pid);
     }
     process.phase = phase;
@@ -211,7 +211,7 @@ class Supervisor {
     ::waitpid(process.pid, &status, 0);
     faults_.ended(process.plan->members.front());
     for (const int member : process.plan->members) progress_.leave(member);
-    if (!first_result_) first_result_ = Clock::now();
+    if (!first_result_) first_result_ = WallClock::now();
     if (process.results == process.plan->members.size()) return;
     if (!process.ended_for.empty()) {
       outcome_.errors.push_back({process.ended_code, process.who() + " " + process.ended_for, {}});
@@ -228,19 +228,20 @@ class Supervisor {
   void cannot_begin(const Process& process, const std::string& code) {
     if (began_ || vain_) return;
     const bool waited = code == "timed_out" || code == "cancelled";
-    vain_ = {Clock::now(), waited ? process.who() + " has given up" : "the job cannot begin without " + process.who()};
+    vain_ = {WallClock::now(),
+             waited ? process.who() + " has given up" : "the job cannot begin without " + process.who()};
   }
 
   // A running member fails by itself at the join timeout, so the process of this one is stopped or hangs. Of many processes
   // the last may start long after the first.
-  [[nodiscard]] bool join_overdue(const Process& process, Clock::time_point now) const {
+  [[nodiscard]] bool join_overdue(const Process& process, WallClock::time_point now) const {
     return !began_ && process.phase == "join" && process.results == 0 &&
            now - process.started > options_.join_timeout + vain_wait;
   }
 
   // Kills a hanging member when the others, which observe the deadline themselves, must long have finished with it.
   void end_silent() {
-    const auto now = Clock::now();
+    const auto now = WallClock::now();
     const Duration limit = options_.timeout + 3 * grace;
     // First, since the others are told which one is missing.
     for (Process& process : processes_) {
@@ -289,10 +290,10 @@ class Supervisor {
   sigset_t mask_before_{};
   int signals_ = -1;
   std::vector<Process> processes_;
-  std::optional<Clock::time_point> first_result_;
+  std::optional<WallClock::time_point> first_result_;
   bool began_ = false;  // a member restores
   struct Vain {
-    Clock::time_point since;
+    WallClock::time_point since;
     std::string why;
   };
   std::optional<Vain> vain_;

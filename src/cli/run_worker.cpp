@@ -82,7 +82,7 @@ class Worker {
 
  private:
   using Body = std::function<void()>;
-  using Clock = std::chrono::steady_clock;
+  using WallClock = std::chrono::steady_clock;
 
   void join() {
     say("join");
@@ -93,7 +93,7 @@ class Worker {
 
   // All processes were started together, so all give up together, and member 0 reports the missing ones to each.
   void await_members() {
-    const auto left = config_.options.join_timeout - (Clock::now() - started_);
+    const auto left = config_.options.join_timeout - (WallClock::now() - started_);
     try {
       const auto hosts = session_->gather("joined", perf::host_identity(), std::max<Duration>(left, 1s));
       number_on_host_ = perf::number_on_host(hosts, config_.role.member);
@@ -273,7 +273,7 @@ class Worker {
     if (config_.faults != nullptr) options.step = repeat_;  // a source may be at its next step
     const Catalog wanted = wanted_->catalog(generation);
     say(restoring());
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     Restore running = session_->restore(wanted, options);
     running.on_progress(
         [this](const Progress& progress) { say(restoring(), progress.done_bytes, progress.total_bytes); });
@@ -319,7 +319,7 @@ class Worker {
     result_.walls.push_back(report.seconds.wall);
   }
 
-  void keep_losses(Clock::time_point began) {
+  void keep_losses(WallClock::time_point began) {
     for (const LostSource& one : result_.report.lost) {
       const auto at = began.time_since_epoch() + std::chrono::duration<double>(one.after_seconds);
       result_.losses.push_back({one, std::chrono::duration_cast<std::chrono::nanoseconds>(at).count()});
@@ -352,7 +352,7 @@ class Worker {
   }
 
   const WorkerConfig& config_;
-  const Clock::time_point started_ = Clock::now();
+  const WallClock::time_point started_ = WallClock::now();
   MemberResult result_;
   int number_on_host_ = config_.role.member;  // if one process starts them all
   int repeat_ = 0;

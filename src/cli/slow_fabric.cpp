@@ -18,9 +18,9 @@ namespace shardwire::cli {
 namespace {
 
 using transport::ByteView;
-using transport::Clock;
 using transport::Completion;
 using transport::ConstMemory;
+using transport::WallClock;
 
 constexpr double share = 0.01;
 constexpr double assumed_bytes_per_second = 1e9;  // of a fabric that has sent nothing yet
@@ -29,11 +29,11 @@ constexpr double assumed_bytes_per_second = 1e9;  // of a fabric that has sent n
 class Speed {
  public:
   void began(ByteCount bytes) {
-    if (under_way_++ == 0) since_ = Clock::now();
+    if (under_way_++ == 0) since_ = WallClock::now();
     bytes_ += bytes;
   }
   void ended() {
-    if (--under_way_ == 0) busy_ += Clock::now() - since_;
+    if (--under_way_ == 0) busy_ += WallClock::now() - since_;
   }
   [[nodiscard]] double bytes_per_second() const {
     const double seconds = std::chrono::duration<double>(busy_).count();
@@ -43,8 +43,8 @@ class Speed {
  private:
   int under_way_ = 0;
   ByteCount bytes_ = 0;
-  Clock::time_point since_{};
-  Clock::duration busy_{};
+  WallClock::time_point since_{};
+  WallClock::duration busy_{};
 };
 
 /// A message that waits for its turn.
@@ -53,7 +53,7 @@ struct Waiting {
   std::vector<std::byte> header;
   std::vector<ConstMemory> payload;
   Completion done;
-  Clock::time_point due{};
+  WallClock::time_point due{};
   bool aborted = false;
 };
 
@@ -70,7 +70,7 @@ class Sends {
     if (!slow_ && waiting_.empty()) return post(endpoint, header, payload, bytes, std::move(done));
     if (rate_ == 0) rate_ = bytes_per_second_.value_or(share * speed_->bytes_per_second());
     const std::chrono::duration<double> takes(static_cast<double>(bytes) / rate_);
-    last_due_ = std::max(last_due_, Clock::now()) + std::chrono::duration_cast<Clock::duration>(takes);
+    last_due_ = std::max(last_due_, WallClock::now()) + std::chrono::duration_cast<WallClock::duration>(takes);
     waiting_.push_back(
         {&endpoint, {header.begin(), header.end()}, {payload.begin(), payload.end()}, std::move(done), last_due_});
   }
@@ -81,7 +81,7 @@ class Sends {
       [[maybe_unused]] const ssize_t taken = ::read(timer_.get(), &expirations, sizeof expirations);
     }
     bool any = false;
-    while (!waiting_.empty() && (waiting_.front().aborted || waiting_.front().due <= Clock::now())) {
+    while (!waiting_.empty() && (waiting_.front().aborted || waiting_.front().due <= WallClock::now())) {
       const Waiting next = std::move(waiting_.front());
       waiting_.pop_front();
       any = true;
@@ -107,7 +107,7 @@ class Sends {
   bool arm() {
     if (waiting_.empty()) return true;
     if (waiting_.front().aborted) return false;
-    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(waiting_.front().due - Clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(waiting_.front().due - WallClock::now());
     if (left.count() <= 0) return false;
     itimerspec spec{};
     spec.it_value = {left.count() / 1'000'000'000, left.count() % 1'000'000'000};
@@ -132,7 +132,7 @@ class Sends {
   support::Descriptor timer_;
   std::shared_ptr<Speed> speed_ = std::make_shared<Speed>();  // owners: this and messages under way
   double rate_ = 0;                                           // once it is slow
-  Clock::time_point last_due_{};
+  WallClock::time_point last_due_{};
   std::deque<Waiting> waiting_;
   bool armed_ = false;  // the timer
 };

@@ -24,7 +24,7 @@
 namespace shardwire {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds absent_interval(20);
 
@@ -136,7 +136,7 @@ class PmixStore final : public KeyValueStore {
   // The server waits briefly until rank 0 has committed anything, not this key, so the request is repeated (seen under
   // mpirun 4.1.4; an application's MPI_Init() commits too).
   std::optional<Bytes> get(const std::string& key, std::chrono::nanoseconds timeout) override {
-    const auto give_up = Clock::now() + timeout;
+    const auto give_up = WallClock::now() + timeout;
     while (true) {
       std::shared_ptr<PendingValue>& asked = asked_[key];
       if (!asked) asked = ask(key);
@@ -147,7 +147,7 @@ class PmixStore final : public KeyValueStore {
       if (answer->status == PMIX_SUCCESS) return answer->value;
       const bool absent = answer->status == PMIX_ERR_NOT_FOUND || answer->status == PMIX_ERR_TIMEOUT;
       if (!absent) fail(fmt::format("PMIx_Get of '{}' of rank 0", key), answer->status);
-      const auto left = give_up - Clock::now();
+      const auto left = give_up - WallClock::now();
       if (left <= std::chrono::nanoseconds::zero()) return std::nullopt;
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, absent_interval));
     }

@@ -251,7 +251,7 @@ bool CollectiveMove::arm() {
   return state_->collective.arm() && waits;
 }
 
-std::optional<RateLimiter::Clock::time_point> CollectiveMove::retry_at() const {
+std::optional<RateLimiter::WallClock::time_point> CollectiveMove::retry_at() const {
   return over() || state_->under_way ? std::nullopt : state_->rate_limiter.retry_at();
 }
 

@@ -51,7 +51,7 @@ class CollectiveMove final : public transport::Driven {
   CollectiveMove(const CollectiveMove&) = delete;
   CollectiveMove& operator=(const CollectiveMove&) = delete;
 
-  using Now = std::function<RateLimiter::Clock::time_point()>;
+  using Now = std::function<RateLimiter::WallClock::time_point()>;
   /// Starts the rounds. Requires: called once, before progress(). Ownership: the queue, and what `now` uses, are borrowed
   /// until over() or copies_ended().
   void begin(Now now, memory::CopyQueue& copies);
@@ -59,7 +59,7 @@ class CollectiveMove final : public transport::Driven {
   [[nodiscard]] int event_descriptor() const override;
   bool arm() override;
   /// When to call progress() again, if only the rate limit prevents the next round.
-  [[nodiscard]] std::optional<RateLimiter::Clock::time_point> retry_at() const;
+  [[nodiscard]] std::optional<RateLimiter::WallClock::time_point> retry_at() const;
   /// Everything has arrived, or it has failed; memory is no longer accessed.
   [[nodiscard]] bool over() const;
   [[nodiscard]] const std::optional<transport::Fault>& fault() const;

@@ -16,7 +16,7 @@ class CollectiveMethod final : public MethodEngine {
   void add(const Transfer& transfer) override { transfers_.push_back(&transfer); }
 
   // Rounds take all transfers together. Without transfers too, since the other members wait for this statement.
-  bool post(RateLimiter::Clock::time_point) override {
+  bool post(RateLimiter::WallClock::time_point) override {
     if (rounds_ == nullptr || std::exchange(posted_, true)) return false;
     for (const Transfer* transfer : transfers_) shared_->tally.began(Method::collective, transfer->peer);
     rounds_->begin(transfers_, [this, alive = std::weak_ptr<bool>(alive_)](bool received) {

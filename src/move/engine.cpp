@@ -103,7 +103,7 @@ bool Engine::asks(std::uint32_t peer) const {
   return writes_from(peer) || std::ranges::any_of(shared_->open, of_peer);
 }
 
-std::optional<RateLimiter::Clock::time_point> Engine::pump(RateLimiter::Clock::time_point now) {
+std::optional<RateLimiter::WallClock::time_point> Engine::pump(RateLimiter::WallClock::time_point now) {
   if (shared_->stopped) return std::nullopt;
   const auto methods = all();
   const auto post = [&](MethodEngine* method) { return method->post(now); };

@@ -17,8 +17,8 @@ struct EngineOptions {
   ByteCount ingress_bytes_per_second = 0;
   bool digests = false;
   const CostModel& costs;
-  CollectiveRounds* rounds = nullptr;   ///< of the method collective; null: none
-  Tally::Now now = &Tally::Clock::now;  ///< for the tally
+  CollectiveRounds* rounds = nullptr;       ///< of the method collective; null: none
+  Tally::Now now = &Tally::WallClock::now;  ///< for the tally
 };
 
 /// Drives the methods of one restore.
@@ -55,7 +55,7 @@ class Engine {
     return std::exchange(shared_->peers.at(peer).unfinished, {});
   }
   /// Posts everything that may be posted at this time. Returns when to call again if only the rate limit prevents more.
-  std::optional<RateLimiter::Clock::time_point> pump(RateLimiter::Clock::time_point now);
+  std::optional<RateLimiter::WallClock::time_point> pump(RateLimiter::WallClock::time_point now);
   /// False if it answers none of our requests; after stop() always false.
   bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming);
 

@@ -31,7 +31,7 @@ class InPlaceMethod final : public MethodEngine {
     queues_.add(transfer);
   }
 
-  bool post(RateLimiter::Clock::time_point now) override {
+  bool post(RateLimiter::WallClock::time_point now) override {
     if (in_flight_ >= max_in_flight) return false;
     return queues_.next([&](std::uint32_t peer) {
       // Small pieces share a job, so that a job is worth a thread switch.

@@ -112,7 +112,7 @@ class MethodEngine {
   virtual ~MethodEngine() = default;
   virtual void add(const Transfer& transfer) = 0;
   /// Posts one part or a few; false if nothing can be posted now (nothing left, no slot, rate limit).
-  virtual bool post(RateLimiter::Clock::time_point now) = 0;
+  virtual bool post(RateLimiter::WallClock::time_point now) = 0;
   /// True if this method will not touch the destination any more unless further parts are posted.
   [[nodiscard]] virtual bool idle() const = 0;
   /// Removes the transfers that wait for this peer.

@@ -36,7 +36,7 @@ class PackedMethod final : public MessageMethod {
     queues_.add(transfer);
   }
 
-  bool post(RateLimiter::Clock::time_point now) override {
+  bool post(RateLimiter::WallClock::time_point now) override {
     return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
   }
 
@@ -106,7 +106,7 @@ class PackedMethod final : public MessageMethod {
     shared_->give_back(request.sender, request.parts);
   }
 
-  bool post_to(std::uint32_t peer, RateLimiter::Clock::time_point now) {
+  bool post_to(std::uint32_t peer, RateLimiter::WallClock::time_point now) {
     if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.packed) return false;
     const auto [count, bytes] = queues_.fitting(peer, max_packed_parts);
     if (count == 0 || pool_.free_slots() == 0) return false;

@@ -15,19 +15,19 @@ namespace shardwire::move {
 /// bytes pass, plus one post.
 class RateLimiter {
  public:
-  using Clock = std::chrono::steady_clock;
+  using WallClock = std::chrono::steady_clock;
 
-  static constexpr Clock::duration saved = std::chrono::milliseconds(20);
+  static constexpr WallClock::duration saved = std::chrono::milliseconds(20);
 
   /// 0: no limit.
   explicit RateLimiter(ByteCount bytes_per_second) : rate_(static_cast<double>(bytes_per_second)) {}
 
   /// True, and charged, if `bytes` may be posted now. Requires: `now` never goes back.
-  bool take(ByteCount bytes, Clock::time_point now) {
+  bool take(ByteCount bytes, WallClock::time_point now) {
     if (rate_ == 0) return true;
-    const Clock::duration cost = cost_of(bytes);
+    const WallClock::duration cost = cost_of(bytes);
     if (!spent_until_) spent_until_ = now;  // the bucket is empty at first
-    const Clock::time_point paid_at = std::max(*spent_until_, now - saved - cost) + cost;
+    const WallClock::time_point paid_at = std::max(*spent_until_, now - saved - cost) + cost;
     if (paid_at > now) {
       retry_at_ = retry_at_ && *retry_at_ > now ? std::min(*retry_at_, paid_at) : paid_at;
       return false;
@@ -37,7 +37,7 @@ class RateLimiter {
     return true;
   }
   /// When to try again, if the rate refused the last attempt.
-  [[nodiscard]] std::optional<Clock::time_point> retry_at() const { return retry_at_; }
+  [[nodiscard]] std::optional<WallClock::time_point> retry_at() const { return retry_at_; }
   /// Maximum slice size at which the rate is still smooth.
   [[nodiscard]] ByteCount slice_bytes(ByteCount most) const {
     if (rate_ == 0) return most;
@@ -46,16 +46,16 @@ class RateLimiter {
   }
 
  private:
-  [[nodiscard]] Clock::duration cost_of(ByteCount bytes) const {
+  [[nodiscard]] WallClock::duration cost_of(ByteCount bytes) const {
     // Bounded: a rate of one byte per second must not overflow the clock.
     constexpr std::chrono::duration<double> most = std::chrono::hours(24 * 365);
     const std::chrono::duration<double> cost(static_cast<double>(bytes) / rate_);
-    return std::chrono::duration_cast<Clock::duration>(std::min(cost, most));
+    return std::chrono::duration_cast<WallClock::duration>(std::min(cost, most));
   }
 
   double rate_;
-  std::optional<Clock::time_point> spent_until_;  // time up to which tokens have been spent
-  std::optional<Clock::time_point> retry_at_;
+  std::optional<WallClock::time_point> spent_until_;  // time up to which tokens have been spent
+  std::optional<WallClock::time_point> retry_at_;
 };
 
 }  // namespace shardwire::move

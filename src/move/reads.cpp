@@ -47,7 +47,7 @@ class ReadMethod final : public MethodEngine {
     queues_.add(transfer);
   }
 
-  bool post(RateLimiter::Clock::time_point now) override {
+  bool post(RateLimiter::WallClock::time_point now) override {
     if (bytes_under_way_ >= max_bytes_under_way) return false;
     return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
   }
@@ -87,7 +87,7 @@ class ReadMethod final : public MethodEngine {
     }
   };
 
-  bool post_to(std::uint32_t peer, RateLimiter::Clock::time_point now) {
+  bool post_to(std::uint32_t peer, RateLimiter::WallClock::time_point now) {
     const PeerLimits& limits = shared_->peers.at(peer).limits;
     if (peer >= under_way_.size() || under_way_[peer] >= limits.max_reads) return false;
     const TransferPart* first = nullptr;

@@ -45,16 +45,16 @@ void Tally::began(Method method, std::uint32_t peer) {
   AtWork& work = at_work_[index(method)];
   Share& share = by_peer_[peer][index(method)];
   const bool first = work.operations++ == 0;
-  const bool first_of_peer = share.began == Clock::time_point::max();
+  const bool first_of_peer = share.began == WallClock::time_point::max();
   if (!first && !first_of_peer) return;
-  const Clock::time_point now = now_();
+  const WallClock::time_point now = now_();
   if (first) work.since = now;
   if (first_of_peer) share.began = now;
 }
 
 void Tally::ended(Method method, std::uint32_t peer) {
   AtWork& work = at_work_[index(method)];
-  const Clock::time_point now = now_();
+  const WallClock::time_point now = now_();
   by_peer_[peer][index(method)].ended = now;
   if (--work.operations == 0) work.seconds += std::chrono::duration<double>(now - work.since).count();
 }

@@ -14,10 +14,10 @@ namespace shardwire::move {
 /// Bytes that have arrived so far, and the time that each method and each peer has taken.
 class Tally {
  public:
-  using Clock = std::chrono::steady_clock;
-  using Now = std::function<Clock::time_point()>;
+  using WallClock = std::chrono::steady_clock;
+  using Now = std::function<WallClock::time_point()>;
 
-  explicit Tally(Now now = &Clock::now) : now_(std::move(now)) {}
+  explicit Tally(Now now = &WallClock::now) : now_(std::move(now)) {}
 
   void expect(const Transfer& transfer);
   void arrived(const Transfer& transfer, ByteCount bytes);
@@ -51,15 +51,15 @@ class Tally {
  private:
   struct AtWork {
     int operations = 0;
-    Clock::time_point since;
+    WallClock::time_point since;
     double seconds = 0;
   };
   /// From one peer by one method.
   struct Share {
     ByteCount bytes = 0;
-    Clock::time_point began = Clock::time_point::max();  // the first operation; max: none
-    Clock::time_point ended{};                           // the last operation so far
-    Clock::time_point arrived{};                         // the last bytes
+    WallClock::time_point began = WallClock::time_point::max();  // the first operation; max: none
+    WallClock::time_point ended{};                               // the last operation so far
+    WallClock::time_point arrived{};                             // the last bytes
   };
   static std::size_t index(Method method) { return static_cast<std::size_t>(method); }
 

@@ -46,7 +46,7 @@ class ZcopyMethod final : public MessageMethod {
 
   void add(const Transfer& transfer) override { queues_.add(transfer); }
 
-  bool post(RateLimiter::Clock::time_point now) override {
+  bool post(RateLimiter::WallClock::time_point now) override {
     if (open_requests_ >= max_requests) return false;
     return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
   }
@@ -101,7 +101,7 @@ class ZcopyMethod final : public MessageMethod {
 
   [[nodiscard]] bool gathers(std::uint32_t peer) const { return shared_->peers.at(peer).limits.max_message_ranges > 1; }
 
-  bool post_to(std::uint32_t peer, RateLimiter::Clock::time_point now) {
+  bool post_to(std::uint32_t peer, RateLimiter::WallClock::time_point now) {
     if (peer >= in_flight_.size()) return false;
     const bool gathered = gathers(peer);
     if (in_flight_[peer] >= (gathered ? shared_->depths.gathered : shared_->depths.zcopy)) return false;

@@ -49,9 +49,9 @@ void Completion::wait() const {
 
 bool Completion::wait_for(std::chrono::nanoseconds timeout) const {
   if (timeout > std::chrono::nanoseconds::zero()) require_may_wait();
-  using Clock = std::chrono::steady_clock;
-  const auto began = Clock::now();
-  const auto left = [&] { return std::max(timeout - (Clock::now() - began), std::chrono::nanoseconds::zero()); };
+  using WallClock = std::chrono::steady_clock;
+  const auto began = WallClock::now();
+  const auto left = [&] { return std::max(timeout - (WallClock::now() - began), std::chrono::nanoseconds::zero()); };
   while (!done_within(std::min<std::chrono::nanoseconds>(left(), Interruption::interval))) {
     if (left() == std::chrono::nanoseconds::zero()) return false;
     interruption_.check();

@@ -29,7 +29,7 @@ Session Session::join(Bootstrap bootstrap, SessionOptions options) {
 Session detail::SessionState::join_in(const std::function<Surroundings()>& surroundings, Bootstrap bootstrap,
                                       const SessionOptions& options) {
   try {
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     auto state = std::make_shared<SessionState>(surroundings(), std::move(bootstrap), options);
     state->join_and_count(began);
     return Session(std::move(state));

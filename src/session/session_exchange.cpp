@@ -222,14 +222,14 @@ std::vector<int> SessionState::Exchanging::lost() {
 ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options) {
   require_member("exchange");
   static_cast<void>(waiting_in("exchange"));
-  const auto began = Clock::now();
+  const auto began = WallClock::now();
   const TimedLock one_at_a_time(exchanges_, began + options.timeout, interruption_);
   Exchanging host(*this, interruption_, nullptr);
   if (!one_at_a_time.owns()) {
     throw Error(ErrorCode::timed_out, "the deadline passed: another exchange of this session had not ended");
   }
   ExchangeOptions left = options;
-  left.timeout -= Clock::now() - began;
+  left.timeout -= WallClock::now() - began;
   return counted_exchange(held, wanted, left, host);
 }
 
@@ -237,7 +237,7 @@ std::shared_ptr<ExchangeState> SessionState::start_exchange(const Catalog& held,
                                                             ExchangeOptions options) {
   require_member("start_exchange");
   static_cast<void>(waiting_in("start_exchange"));
-  const auto lock = std::make_shared<TimedLock>(exchanges_, Clock::now());  // owners: this call and the exchange
+  const auto lock = std::make_shared<TimedLock>(exchanges_, WallClock::now());  // owners: this call and the exchange
   if (!lock->owns()) throw Error(ErrorCode::invalid_argument, "another exchange of this session is running");
   const auto state =
       std::make_shared<ExchangeState>(interruption_, on_loop(), KeptOwners(held.owners()), KeptOwners(wanted.owners()));

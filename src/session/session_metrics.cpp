@@ -17,7 +17,7 @@ void SessionState::make_metrics() {
   metrics_ = std::make_shared<telemetry::Metrics>(std::move(build));
 }
 
-void SessionState::join_and_count(Clock::time_point began) {
+void SessionState::join_and_count(WallClock::time_point began) {
   if (!metrics_) return join(began);
   if (!bootstrap.guest) write_metrics();
   std::exception_ptr failure;
@@ -26,7 +26,7 @@ void SessionState::join_and_count(Clock::time_point began) {
   } catch (...) {
     failure = std::current_exception();
   }
-  metrics_->joined(seconds_of(Clock::now() - began), telemetry::code_of(failure));
+  metrics_->joined(seconds_of(WallClock::now() - began), telemetry::code_of(failure));
   if (failure) std::rethrow_exception(failure);
   if (bootstrap.guest) write_metrics();
 }
@@ -47,8 +47,8 @@ std::shared_ptr<PublicationState> SessionState::counted(
     const PublishOptions& options, support::FunctionRef<std::shared_ptr<PublicationState>()> publish) {
   if (!metrics_) return publish();
   static_cast<void>(running());  // in a child of fork() a thread of the parent may hold the lock of the metrics forever
-  const auto began = Clock::now();
-  const auto took = [&] { return seconds_of(Clock::now() - began); };
+  const auto began = WallClock::now();
+  const auto took = [&] { return seconds_of(WallClock::now() - began); };
   const Snapshot snapshot = options.keep.steps > 0 ? Snapshot::copy : options.snapshot;
   try {
     auto publication = publish();
@@ -66,10 +66,10 @@ std::shared_ptr<PublicationState> SessionState::counted(
 ExchangeResult SessionState::counted_exchange(const Catalog& held, const Catalog& wanted,
                                               const ExchangeOptions& options, Exchanging& host) {
   if (!metrics_) return run_exchange(held, wanted, options, host);
-  const auto began = Clock::now();
+  const auto began = WallClock::now();
   const auto ended = [&](const RestoreReport& report, const std::exception_ptr& error) {
     telemetry::Counted counted;
-    metrics_->ended(telemetry::Operation::exchange, seconds_of(Clock::now() - began), report, error, counted);
+    metrics_->ended(telemetry::Operation::exchange, seconds_of(WallClock::now() - began), report, error, counted);
   };
   metrics_->started();
   try {

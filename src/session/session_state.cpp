@@ -222,9 +222,9 @@ void SessionState::make_core(const Surroundings& surroundings, Settings settings
   if (!bootstrap.job_key.empty()) give_job_key(bootstrap.job_key);
 }
 
-void SessionState::join(Clock::time_point began) {
+void SessionState::join(WallClock::time_point began) {
   const auto left = [&] {
-    return std::max<Duration>(join_timeout_ - (Clock::now() - began), std::chrono::milliseconds(1));
+    return std::max<Duration>(join_timeout_ - (WallClock::now() - began), std::chrono::milliseconds(1));
   };
   std::optional<StoredRendezvous> stored;
   if (bootstrap.store) stored.emplace(bootstrap, interruption_);
@@ -261,11 +261,11 @@ void SessionState::join(Clock::time_point began) {
     stored->put(contact, left());
   }
   if (has_keeper_) meet_keeper();
-  join_seconds_ = seconds_of(Clock::now() - began);
+  join_seconds_ = seconds_of(WallClock::now() - began);
 }
 
 // Names of pods and of virtual machines may become known some seconds after the processes that ask for them have started.
-std::vector<SocketAddress> SessionState::find_rendezvous(Clock::time_point began) {
+std::vector<SocketAddress> SessionState::find_rendezvous(WallClock::time_point began) {
   const std::string who = fmt::format("member {} of {}", bootstrap.rank, bootstrap.world_size);
   bool logged = false;
   while (true) {
@@ -273,7 +273,7 @@ std::vector<SocketAddress> SessionState::find_rendezvous(Clock::time_point began
       return rendezvous_of(bootstrap);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::timed_out) throw;
-      const Duration waited = Clock::now() - began;
+      const Duration waited = WallClock::now() - began;
       if (waited + look_up_interval > join_timeout_) {
         throw Error(ErrorCode::timed_out, fmt::format("{} could not join: {}", who, error.what()),
                     std::vector<Rank>{Rank{0}});
@@ -291,14 +291,14 @@ std::vector<SocketAddress> SessionState::find_rendezvous(Clock::time_point began
 
 // The keeper publishes what it holds before it answers. Without it the job goes on, with less behind it.
 void SessionState::meet_keeper() {
-  const auto deadline = Clock::now() + keeper_patience;
+  const auto deadline = WallClock::now() + keeper_patience;
   Awaited<void> met = begin_on<void>(*loop_, [&](const Answer<void>& answer) {
     core_->meet_keeper([answer](const std::exception_ptr& error) { error ? answer.fail(error) : answer.give(); });
   });
   std::string why_not;
   while (why_not.empty() && !met.ready_within(Interruption::interval)) {
     interruption_.check();
-    if (Clock::now() >= deadline) why_not = fmt::format("no answer in {:.0f} s", seconds_of(keeper_patience));
+    if (WallClock::now() >= deadline) why_not = fmt::format("no answer in {:.0f} s", seconds_of(keeper_patience));
   }
   try {
     if (why_not.empty()) return met.take();
@@ -338,7 +338,7 @@ void SessionState::begin_join(Duration timeout, std::function<void(const std::ex
   running()->call([&] { core_->membership().join(rendezvous_of(bootstrap), timeout, std::move(joined)); });
 }
 
-void SessionState::stop(Clock::time_point until) {
+void SessionState::stop(WallClock::time_point until) {
   if (!owner_.is_this()) return abandon();
   std::shared_ptr<Loop> ended;  // owners: see running()
   {
@@ -349,12 +349,12 @@ void SessionState::stop(Clock::time_point until) {
   if (ended->waits_for_itself()) {  // a callback destroys the session, whose thread cannot wait for its own end
     const auto self = shared_from_this();
     return ReleaseQueue::instance().release(
-        std::shared_ptr<const void>(ended.get(), [self, ended](const void*) { self->end(*ended, Clock::now()); }));
+        std::shared_ptr<const void>(ended.get(), [self, ended](const void*) { self->end(*ended, WallClock::now()); }));
   }
   end(*ended, until);
 }
 
-void SessionState::end(Loop& loop, Clock::time_point until) {
+void SessionState::end(Loop& loop, WallClock::time_point until) {
   loop.end([this] { core_.reset(); });
   if (auto* const copies = made_buddies()) copies->stop();
   // A running exchange fails, since it can reach no other member; only waits for the caller's events can delay it. In
@@ -430,7 +430,7 @@ std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, con
 
 std::shared_ptr<PublicationState> SessionState::publish_kept(const KeptSnapshot& kept, Duration timeout) {
   const auto loop = running();
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = WallClock::now() + timeout;
   auto publication = std::make_shared<PublicationState>();
   publication->name = kept.name;
   publication->layout_rank = Rank{kept.layout_rank};
@@ -448,7 +448,7 @@ std::shared_ptr<PublicationState> SessionState::publish_kept(const KeptSnapshot&
   const RosterWatch listed(*loop, *core_, publication);
   while (!listed.ready_within(Interruption::interval)) {
     interruption_.check();
-    if (Clock::now() > deadline) {
+    if (WallClock::now() > deadline) {
       throw Error(ErrorCode::timed_out, "member 0 does not answer", std::vector<Rank>{Rank{0}});
     }
   }
@@ -520,9 +520,9 @@ SessionState::StartedRetirement SessionState::retirement_of(const std::shared_pt
                                                             const char* what) const {
   auto retirement = std::make_shared<detail::Completion>(publication->interruption, on_loop());
   auto retired = [retirement, publication, what, metrics = metrics_,
-                  began = Clock::now()](const std::vector<int>& readers) {
+                  began = WallClock::now()](const std::vector<int>& readers) {
     if (metrics) {
-      metrics->retired(publication->generation, seconds_of(Clock::now() - began),
+      metrics->retired(publication->generation, seconds_of(WallClock::now() - began),
                        readers.empty() ? std::nullopt : std::optional(ErrorCode::timed_out));
     }
     publication->retired = true;
@@ -840,7 +840,7 @@ void SessionState::resume(const std::shared_ptr<RestoreState>& state, restore::R
 }
 
 void SessionState::post(Loop& loop, const std::shared_ptr<RestoreState>& state, restore::Request request,
-                        Clock::time_point began, double join_seconds) {
+                        WallClock::time_point began, double join_seconds) {
   if (state->ended) metrics_->started();
   // Owners of both: this call and the task.
   const auto posted = std::make_shared<PostedRestore>(state);
@@ -921,7 +921,7 @@ void SessionState::close(Duration timeout) {
   const auto open = open_loop();
   if (!open) return;
   static_cast<void>(waiting_in("close"));
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = WallClock::now() + timeout;
   std::exception_ptr interrupted;
   if (auto* const copies = made_buddies()) {
     try {
@@ -932,7 +932,7 @@ void SessionState::close(Duration timeout) {
   }
   for (const auto& publication : published()) {
     const Duration left =
-        interrupted ? Duration::zero() : std::max(Duration::zero(), Duration(deadline - Clock::now()));
+        interrupted ? Duration::zero() : std::max(Duration::zero(), Duration(deadline - WallClock::now()));
     const Retirement retirement = retire(publication, left);
     try {
       if (retirement && left > Duration::zero()) wait(publication, *retirement);
@@ -946,7 +946,7 @@ void SessionState::close(Duration timeout) {
     open->call([this] { core_->leave(); });
   } catch (const LoopEnded&) {  // another thread closes it as well
   }
-  stop(interrupted ? Clock::now() : deadline);
+  stop(interrupted ? WallClock::now() : deadline);
   if (interrupted) std::rethrow_exception(interrupted);
 }
 

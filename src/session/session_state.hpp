@@ -43,12 +43,12 @@ namespace shardwire::detail {
 /// Shared state of the public handles. Owns the loop; objects that live on the loop are in the core.
 class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::enable_shared_from_this<SessionState> {
  public:
-  using Clock = std::chrono::steady_clock;
+  using WallClock = std::chrono::steady_clock;
 
   /// The session has joined once join() returns.
   SessionState(Surroundings surroundings, Bootstrap bootstrap, const SessionOptions& options);
   ~SessionState() {
-    stop(Clock::now());
+    stop(WallClock::now());
     buddies_.reset();  // its thread may be on its way to this session
   }
 
@@ -56,11 +56,11 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   static Session join_in(const std::function<Surroundings()>& surroundings, Bootstrap bootstrap,
                          const SessionOptions& options);
   /// Waits until the session has joined. `began`: start of the caller's call; the timeout counts from there.
-  void join(Clock::time_point began);
+  void join(WallClock::time_point began);
   /// As join(), without waiting: `joined` runs on the loop's thread. Requires: the bootstrap has no store.
   void begin_join(Duration timeout, std::function<void(const std::exception_ptr&)> joined);
   /// `until`: deadline of the wait for a running exchange.
-  void stop(Clock::time_point until);
+  void stop(WallClock::time_point until);
   std::shared_ptr<RegisteredMemory> allocate(ByteCount bytes, MemoryKind kind, int device);
   std::shared_ptr<RegistrationState> register_memory(const View& view);
   std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options);
@@ -112,9 +112,9 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
  private:
   class Exchanging;
 
-  void end(Loop& loop, Clock::time_point until);
+  void end(Loop& loop, WallClock::time_point until);
   void make_metrics();
-  void join_and_count(Clock::time_point began);
+  void join_and_count(WallClock::time_point began);
   /// Keeps a file of the metrics from now on. Requires: the number of this member is known.
   void write_metrics();
   /// Publishes by `publish`, and counts how that ends.
@@ -125,7 +125,7 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   void make_core(const Surroundings& surroundings, Settings settings);
   /// Addresses of member 0, as far as the bootstrap gives them. Waits until its name is known. Errors: throws
   /// Error{timed_out} at the join timeout.
-  [[nodiscard]] std::vector<SocketAddress> find_rendezvous(Clock::time_point began);
+  [[nodiscard]] std::vector<SocketAddress> find_rendezvous(WallClock::time_point began);
   void use_job_key(const Bytes& key);
   void give_job_key(const Bytes& key);
   /// Errors: throws Error{unsupported} if nothing can encrypt, and bytes have to be.
@@ -153,8 +153,8 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
                                         std::optional<wire::PublicationRecord> only = std::nullopt,
                                         std::shared_ptr<BlockDigests> digests = nullptr);
   void resume(const std::shared_ptr<RestoreState>& state, restore::Request request);
-  void post(Loop& loop, const std::shared_ptr<RestoreState>& state, restore::Request request, Clock::time_point began,
-            double join_seconds);
+  void post(Loop& loop, const std::shared_ptr<RestoreState>& state, restore::Request request,
+            WallClock::time_point began, double join_seconds);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout, const Interruption& interruption);
   ExchangeResult run_exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
                               Exchanging& host);

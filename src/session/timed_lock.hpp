@@ -20,11 +20,12 @@ class SHARDWIRE_LOCAL TimedLock {
     bool taken = false;  // guarded by mutex
   };
 
-  using Clock = std::chrono::steady_clock;
+  using WallClock = std::chrono::steady_clock;
 
   /// Errors: throws the interruption of the wait.
-  TimedLock(State& state, Clock::time_point until, const Interruption& interruption = {}) : state_(state) {
-    while (!take(std::min(until, Clock::now() + Interruption::interval)) && Clock::now() < until) interruption.check();
+  TimedLock(State& state, WallClock::time_point until, const Interruption& interruption = {}) : state_(state) {
+    while (!take(std::min(until, WallClock::now() + Interruption::interval)) && WallClock::now() < until)
+      interruption.check();
   }
   ~TimedLock() { release(); }
   TimedLock(const TimedLock&) = delete;
@@ -40,7 +41,7 @@ class SHARDWIRE_LOCAL TimedLock {
   }
 
  private:
-  bool take(Clock::time_point until) {
+  bool take(WallClock::time_point until) {
     std::unique_lock lock(state_.mutex);
     mine_ = state_.free.wait_until(lock, until, [this] { return !state_.taken; });
     if (mine_) state_.taken = true;

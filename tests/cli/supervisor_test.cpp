@@ -20,7 +20,7 @@ namespace {
 
 using namespace shardwire;
 using namespace shardwire::cli;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 void say(int descriptor, int member, const char* phase) {
   const std::string line =
@@ -65,22 +65,22 @@ ProcessPlan fails(int member, const char* code) {
 
 struct Ended {
   JobOutcome outcome;
-  Clock::duration took;
+  WallClock::duration took;
 };
 
 Ended run(const std::vector<ProcessPlan>& plans, const RunOptions& options = {}) {
   JobProgress progress(static_cast<int>(plans.size()), 1, 0);
-  const auto began = Clock::now();
+  const auto began = WallClock::now();
   JobOutcome outcome = supervise(plans, options, progress);
-  return {std::move(outcome), Clock::now() - began};
+  return {std::move(outcome), WallClock::now() - began};
 }
 
 constexpr auto seconds = std::chrono::seconds(20);  // far below the members' own timeouts
 
 constexpr ByteCount gigabyte = 1000 * 1000 * 1000;
 
-Clock::time_point at(int second) {
-  return Clock::time_point(std::chrono::hours(1)) + std::chrono::seconds(second);
+WallClock::time_point at(int second) {
+  return WallClock::time_point(std::chrono::hours(1)) + std::chrono::seconds(second);
 }
 
 // What `body` writes to standard error, which is a terminal or a pipe. It has to fit into a pipe.

@@ -12,7 +12,7 @@ BOOST_AUTO_TEST_SUITE(departure)
 
 using namespace shardwire;
 using namespace shardwire::test;
-using transport::Clock;
+using transport::WallClock;
 
 namespace {
 
@@ -120,8 +120,8 @@ BOOST_DATA_TEST_CASE(a_peer_killed_while_it_receives_ends_every_send, boost::uni
       if (outcome && outcome->code == ErrorCode::peer_lost) ++lost;
     });
   }
-  const auto kill_at = Clock::now() + round * 3ms;
-  survivor.until([&] { return Clock::now() > kill_at; });
+  const auto kill_at = WallClock::now() + round * 3ms;
+  survivor.until([&] { return WallClock::now() > kill_at; });
   survivor.child.kill();
   BOOST_REQUIRE(survivor.until([&] { return done == count; }));
   BOOST_REQUIRE(survivor.until([&] { return survivor.endpoint->failed(); }));
@@ -133,15 +133,15 @@ BOOST_DATA_TEST_CASE(a_peer_killed_while_it_sends_ends_every_receive, boost::uni
   const Deadline deadline(120s);
   Survivor survivor("flood");
   BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
-  const auto kill_at = Clock::now() + round * 3ms;
-  survivor.until([&] { return Clock::now() > kill_at; });
+  const auto kill_at = WallClock::now() + round * 3ms;
+  survivor.until([&] { return WallClock::now() > kill_at; });
   survivor.child.kill();
-  const auto killed = Clock::now();
+  const auto killed = WallClock::now();
   BOOST_REQUIRE(survivor.until([&] { return survivor.endpoint->failed(); }));
   // Messages in flight end too, with bytes or with an error.
   std::this_thread::sleep_for(50ms);
   BOOST_REQUIRE(survivor.until(
-      [&] { return Clock::now() - killed > 400ms && survivor.mail.complete() == survivor.mail.messages.size(); }));
+      [&] { return WallClock::now() - killed > 400ms && survivor.mail.complete() == survivor.mail.messages.size(); }));
   const Bytes content = pattern(32 << 20);
   for (const auto& message : survivor.mail.messages) {
     if (message->result.succeeded() && !message->payload.empty()) BOOST_TEST(same_bytes(message->payload, content));
@@ -154,13 +154,13 @@ BOOST_DATA_TEST_CASE(a_sender_without_an_endpoint_back_is_killed, boost::unit_te
   if (needs_endpoint(*open_fabric())) return;
   Survivor survivor("flood", false);
   BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
-  const auto kill_at = Clock::now() + round * 3ms;
-  survivor.until([&] { return Clock::now() > kill_at; });
+  const auto kill_at = WallClock::now() + round * 3ms;
+  survivor.until([&] { return WallClock::now() > kill_at; });
   survivor.child.kill();
   survivor.until([] { return false; }, round % 2 == 0 ? 0ms : 400ms);
-  const auto started = Clock::now();
+  const auto started = WallClock::now();
   survivor.fabric.reset();
-  BOOST_TEST((Clock::now() - started < promptly));
+  BOOST_TEST((WallClock::now() - started < promptly));
 }
 
 BOOST_AUTO_TEST_CASE(receives_under_way_hold_no_destructor_up,
@@ -172,10 +172,10 @@ BOOST_AUTO_TEST_CASE(receives_under_way_hold_no_destructor_up,
     BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
     survivor.child.freeze();
     survivor.until([] { return false; }, 50ms);
-    const auto started = Clock::now();
+    const auto started = WallClock::now();
     survivor.endpoint.reset();
     survivor.fabric.reset();
-    BOOST_TEST((Clock::now() - started < promptly));
+    BOOST_TEST((WallClock::now() - started < promptly));
   }
 }
 
@@ -194,14 +194,14 @@ BOOST_DATA_TEST_CASE(a_peer_that_hangs_holds_no_destructor_up, boost::unit_test:
       send(*survivor.endpoint, text("x"), payload, [&](const transport::Outcome&) { late = late || destroyed; });
     }
     survivor.until([] { return false; }, 50ms);
-    const auto before = Clock::now();
+    const auto before = WallClock::now();
     survivor.endpoint.reset();
     return before;
   }();  // the payload is freed here
   destroyed = true;
   survivor.until([] { return false; }, 100ms);
   survivor.fabric.reset();
-  BOOST_TEST((Clock::now() - started < promptly));
+  BOOST_TEST((WallClock::now() - started < promptly));
   BOOST_TEST(!late);
 }
 
@@ -309,11 +309,11 @@ BOOST_DATA_TEST_CASE(a_peer_that_hangs_is_read_all_the_same, boost::unit_test::d
   BOOST_REQUIRE(survivor.until([&] { return result.done; }));
   BOOST_TEST(result.succeeded());
   BOOST_TEST(same_bytes(into, pattern(into.size(), 5)));
-  const auto started = Clock::now();
+  const auto started = WallClock::now();
   read(*survivor.endpoint, *remote, 0, into, {});
   survivor.endpoint.reset();
   survivor.fabric.reset();
-  BOOST_TEST((Clock::now() - started < promptly));
+  BOOST_TEST((WallClock::now() - started < promptly));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -14,7 +14,7 @@ namespace reads {
 
 using namespace shardwire;
 using namespace shardwire::test;
-using transport::Clock;
+using transport::WallClock;
 
 namespace {
 
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
     const std::size_t bytes = round % 2 == 0 ? large : 10;
     read(*readable.pair.to_left, *readable.remotes[static_cast<std::size_t>(round) % readable.remotes.size()], 0,
          std::span(into).first(bytes), result.completion());
-    const auto started = Clock::now();
+    const auto started = WallClock::now();
     int wakings = 0;
     while (!result.done) {
       ++wakings;
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
       pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
       ::poll(&entry, 1, 10'000);
     }
-    BOOST_TEST((Clock::now() - started < promptly));
+    BOOST_TEST((WallClock::now() - started < promptly));
     if (alone) BOOST_TEST(wakings < 10);  // no unnecessary wake-ups
   }
   peer.reset();
@@ -166,15 +166,15 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_sleeps_when_the_peer_closes) {
     readable.pair.to_right.reset();
     readable.pair.left.reset();
   });
-  const auto started = Clock::now();
-  while (!readable.pair.to_left->failed() && Clock::now() - started < promptly) {
+  const auto started = WallClock::now();
+  while (!readable.pair.to_left->failed() && WallClock::now() - started < promptly) {
     if (fabric.progress() || !fabric.arm()) continue;
     pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
     ::poll(&entry, 1, fabric_under_test() == "loopback" ? 10 : 10'000);  // loopback never wakes a sleeper
   }
   closer.join();
   BOOST_TEST(readable.pair.to_left->failed());
-  BOOST_TEST((Clock::now() - started < promptly));
+  BOOST_TEST((WallClock::now() - started < promptly));
   Bytes into(100);
   Result late;
   read(*readable.pair.to_left, *readable.remotes.front(), 0, into, late.completion());
@@ -218,10 +218,10 @@ BOOST_AUTO_TEST_CASE(completions_of_reads_of_a_destroyed_endpoint_never_run) {
            [&](const transport::Outcome&) { ++ran; });
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(6 * round / interruptions));
-    const auto started = Clock::now();
+    const auto started = WallClock::now();
     readable.remotes.clear();
     readable.pair.to_left.reset();
-    BOOST_TEST((Clock::now() - started < promptly));
+    BOOST_TEST((WallClock::now() - started < promptly));
     std::ranges::for_each(into, mark);
     run_until([&] { readable.pair.step(); }, [] { return false; }, 30ms);
     BOOST_TEST(ran == 0);
@@ -296,8 +296,8 @@ BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fa
     BOOST_REQUIRE(pair.until([&] { return first.done; }));
     Result result;
     read(*pair.to_left, *remote, 0, into, result.completion());
-    const auto until = Clock::now() + std::chrono::microseconds(2400 * round / withdrawals);
-    run_until([&] { pair.step(); }, [&] { return Clock::now() > until; }, promptly);
+    const auto until = WallClock::now() + std::chrono::microseconds(2400 * round / withdrawals);
+    run_until([&] { pair.step(); }, [&] { return WallClock::now() > until; }, promptly);
     region.reset();
     std::memset(memory.data(), 0xee, memory.size());
     BOOST_REQUIRE(pair.until([&] { return result.done; }));

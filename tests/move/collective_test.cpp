@@ -102,7 +102,7 @@ struct Job {
         staging[index].resize(static_cast<std::size_t>(bytes));
         return transport::host_memory(staging[index]);
       });
-      moves[index]->begin(RateLimiter::Clock::now, copies);
+      moves[index]->begin(RateLimiter::WallClock::now, copies);
     }
   }
   bool run() {
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(who_cannot_copy_knows_that_it_is_its_own_fault) {
       own.resize(static_cast<std::size_t>(bytes));
       return transport::host_memory(own);
     }));
-    moves.back()->begin(RateLimiter::Clock::now, *queues[static_cast<std::size_t>(member)]);
+    moves.back()->begin(RateLimiter::WallClock::now, *queues[static_cast<std::size_t>(member)]);
     BOOST_TEST((moves.back()->peers() == std::vector{1 - member}));
   }
   for (int i = 0; i < 3; ++i) {

@@ -155,7 +155,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   void run() {
     do {
       changed_ = false;
-      engine.pump(RateLimiter::Clock::now());
+      engine.pump(RateLimiter::WallClock::now());
       for (; !asked.empty(); asked.pop_front()) BOOST_TEST(deliver(asked.front()));
       finish();
       copy();
@@ -255,7 +255,7 @@ const std::vector<std::string> message_methods{"zcopy", "gathered", "packed"};
 BOOST_DATA_TEST_CASE(work_may_come_again_while_some_is_under_way_and_after_all_is_done, remote_methods, method) {
   Bench bench(3);
   bench.add(0, method, 0);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   bench.add(1, method, 1);
   bench.run();
   BOOST_TEST(bench.engine.complete());
@@ -270,9 +270,9 @@ BOOST_DATA_TEST_CASE(work_may_come_again_while_some_is_under_way_and_after_all_i
 }
 
 BOOST_AUTO_TEST_CASE(the_seconds_of_a_peer_last_from_its_first_request_to_its_last_bytes) {
-  Tally::Clock::time_point now{};
+  Tally::WallClock::time_point now{};
   Tally tally([&now] { return now; });
-  const auto at = [&now](int second) { now = Tally::Clock::time_point(std::chrono::seconds(second)); };
+  const auto at = [&now](int second) { now = Tally::WallClock::time_point(std::chrono::seconds(second)); };
   const auto transfer_of = [](std::uint32_t peer, Method method) {
     Transfer transfer;
     transfer.piece = peer;
@@ -352,7 +352,7 @@ BOOST_DATA_TEST_CASE(what_is_in_flight_from_a_dropped_peer_is_given_back_when_it
   for (const transport::Outcome& outcome : {lost, transport::Outcome()}) {
     Bench bench(3);
     for (std::uint32_t piece = 0; piece < 3; ++piece) bench.add(0, method, piece);
-    bench.engine.pump(RateLimiter::Clock::now());
+    bench.engine.pump(RateLimiter::WallClock::now());
     const auto asked = bench.asked;
     if (!asked.empty()) {
       BOOST_TEST(bench.deliver(asked[0], 0, asked[0].each ? 1 : asked[0].parts.size()));
@@ -389,7 +389,7 @@ BOOST_DATA_TEST_CASE(what_waits_for_a_slow_peer_is_taken_and_the_rest_still_arri
   constexpr std::uint32_t pieces = 256;  // more than are asked for at once
   Bench bench(pieces);
   for (std::uint32_t piece = 0; piece < pieces; ++piece) bench.add(0, method, piece);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   const auto waiting = bench.engine.take_waiting(0);
   BOOST_TEST(!waiting.empty());
   const ByteCount under_way = bench.engine.tally().owed_bytes(0);
@@ -427,7 +427,7 @@ BOOST_AUTO_TEST_CASE(what_nics_have_written_is_flushed_once_the_last_of_it_is_th
   bench.add(0, "read", 0, 1);
   bench.add(1, "read", 1, 1);
   bench.add(1, "read", 2);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   BOOST_REQUIRE(bench.arriving.size() > 1U);
   while (bench.arriving.size() > 1) {
     const auto one = std::move(bench.arriving.front());
@@ -454,7 +454,7 @@ BOOST_AUTO_TEST_CASE(what_nics_have_written_is_flushed_although_the_last_read_fa
   Bench bench(2);
   bench.add(0, "read", 0, 1);
   bench.add(1, "read", 1, 1);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   BOOST_REQUIRE(bench.arriving.size() > 1U);
   auto reads = std::exchange(bench.arriving, {});
   for (std::size_t i = 0; i + 1 < reads.size(); ++i) reads[i](std::nullopt);
@@ -468,7 +468,7 @@ BOOST_AUTO_TEST_CASE(copies_from_the_memory_of_a_dropped_peer_are_made_again) {
   constexpr std::uint32_t pieces = 64;  // more than are copied at once
   Bench bench(pieces);
   for (std::uint32_t piece = 0; piece < pieces; ++piece) bench.add(0, "mapped", piece);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   auto left = bench.engine.drop(0);
   BOOST_TEST(bench.engine.tally().owed_bytes(0) > 0U);
   bench.copy();
@@ -486,7 +486,7 @@ BOOST_AUTO_TEST_CASE(mapped_memory_of_a_dropped_peer_may_be_read_on) {
   Bench bench(pieces + 1);
   for (std::uint32_t piece = 0; piece < pieces; ++piece) bench.add(0, "mapped", piece);
   bench.add(0, "packed", pieces);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   auto left = bench.engine.drop(0, Engine::Mapped::kept);
   BOOST_TEST(bytes_of_parts(left) == piece_bytes);
   bench.asked.clear();
@@ -506,7 +506,7 @@ BOOST_DATA_TEST_CASE(what_a_failed_operation_leaves_is_given_back, fabric_method
   Bench bench(2);
   bench.add(0, method, 0);
   bench.add(0, method, 1);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   for (const auto& request : std::exchange(bench.asked, {})) BOOST_TEST(bench.deliver(request));
   bench.finish(lost);
   BOOST_TEST(bench.failures > 0);
@@ -533,7 +533,7 @@ BOOST_DATA_TEST_CASE(what_a_dropped_peer_has_brought_stays, fabric_methods, meth
 BOOST_DATA_TEST_CASE(a_fault_of_a_peer_that_is_not_dropped_fails_the_restore, fabric_methods, method) {
   Bench bench(1);
   bench.add(0, method, 0);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   for (const auto& request : bench.asked) BOOST_TEST(bench.deliver(request));
   bench.finish(lost);
   BOOST_TEST(bench.failures > 0);
@@ -543,7 +543,7 @@ BOOST_DATA_TEST_CASE(a_fault_of_a_peer_that_is_not_dropped_fails_the_restore, fa
 BOOST_DATA_TEST_CASE(a_refusal_is_heard_until_all_of_a_request_is_in_place, message_methods, method) {
   Bench bench(1);
   bench.add(0, method, 0);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   const auto requests = bench.asked;
   for (const auto& request : requests) BOOST_TEST(bench.deliver(request));
   BOOST_TEST(bench.awaited.size() == requests.size());
@@ -556,7 +556,7 @@ BOOST_DATA_TEST_CASE(nothing_is_awaited_or_taken_after_stop, message_methods, me
   Bench bench(2);
   bench.add(0, method, 0);
   bench.add(1, method, 1);
-  bench.engine.pump(RateLimiter::Clock::now());
+  bench.engine.pump(RateLimiter::WallClock::now());
   BOOST_REQUIRE(bench.asked.size() >= 2U);
   BOOST_TEST(bench.deliver(bench.asked[0]));
   bench.engine.stop();

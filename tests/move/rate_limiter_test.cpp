@@ -13,13 +13,13 @@ BOOST_AUTO_TEST_SUITE(rate_limiter)
 
 using namespace shardwire;
 using namespace std::chrono_literals;
-using Clock = move::RateLimiter::Clock;
+using WallClock = move::RateLimiter::WallClock;
 using Seconds = std::chrono::duration<double>;
 
 namespace {
 
 struct Post {
-  Clock::time_point at;
+  WallClock::time_point at;
   ByteCount bytes;
 };
 
@@ -33,7 +33,7 @@ double burst_bytes(ByteCount rate) {
 // and then sleeps until retry_at(). It wakes `late()` after that time, rounded up to milliseconds like the loop's
 // timers.
 template <typename Late>
-std::vector<Post> drive(move::RateLimiter& rate_limiter, Clock::time_point& now, ByteCount total, ByteCount slice,
+std::vector<Post> drive(move::RateLimiter& rate_limiter, WallClock::time_point& now, ByteCount total, ByteCount slice,
                         Late late) {
   std::vector<Post> posts;
   while (total > 0) {
@@ -50,7 +50,7 @@ std::vector<Post> drive(move::RateLimiter& rate_limiter, Clock::time_point& now,
   return posts;
 }
 
-double average(const std::vector<Post>& posts, Clock::time_point began) {
+double average(const std::vector<Post>& posts, WallClock::time_point began) {
   double bytes = 0;
   for (const Post& post : posts) bytes += static_cast<double>(post.bytes);
   return bytes / Seconds(posts.back().at - began).count();
@@ -76,11 +76,11 @@ BOOST_DATA_TEST_CASE(late_callers_reach_the_rate, boost::unit_test::data::make(r
   std::mt19937_64 random(test_seed() ^ rate);
   for (const auto latest : {0ms, 1ms, 3ms, 8ms}) {
     move::RateLimiter rate_limiter(rate);
-    const Clock::time_point began{1h};
-    Clock::time_point now = began;
-    std::uniform_int_distribution<std::int64_t> nanoseconds(0, Clock::duration(latest).count());
+    const WallClock::time_point began{1h};
+    WallClock::time_point now = began;
+    std::uniform_int_distribution<std::int64_t> nanoseconds(0, WallClock::duration(latest).count());
     const auto posts = drive(rate_limiter, now, rate * 5, rate_limiter.slice_bytes(max_slice_bytes),
-                             [&] { return Clock::duration(nanoseconds(random)); });
+                             [&] { return WallClock::duration(nanoseconds(random)); });
     BOOST_TEST_CONTEXT("callers late by up to " << latest.count() << " ms") {
       BOOST_TEST(average(posts, began) <= 1.0001 * static_cast<double>(rate));
       BOOST_TEST(average(posts, began) >= 0.95 * static_cast<double>(rate));
@@ -92,7 +92,7 @@ BOOST_DATA_TEST_CASE(late_callers_reach_the_rate, boost::unit_test::data::make(r
 
 BOOST_DATA_TEST_CASE(a_pause_is_not_followed_by_more_than_the_bucket, boost::unit_test::data::make(rates), rate) {
   move::RateLimiter rate_limiter(rate);
-  Clock::time_point now{1h};
+  WallClock::time_point now{1h};
   const ByteCount slice = rate_limiter.slice_bytes(max_slice_bytes);
   auto posts = drive(rate_limiter, now, rate, slice, [] { return 0ms; });
   now += 60s;
@@ -103,7 +103,7 @@ BOOST_DATA_TEST_CASE(a_pause_is_not_followed_by_more_than_the_bucket, boost::uni
 
 BOOST_AUTO_TEST_CASE(the_first_bytes_are_paid_for_as_well) {
   move::RateLimiter rate_limiter(1000);
-  const Clock::time_point start{1h};
+  const WallClock::time_point start{1h};
   BOOST_TEST(!rate_limiter.take(500, start));
   BOOST_TEST((rate_limiter.retry_at() == start + 500ms));
   BOOST_TEST(!rate_limiter.take(500, start + 499ms));
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(the_first_bytes_are_paid_for_as_well) {
 
 BOOST_AUTO_TEST_CASE(time_lost_by_a_late_caller_is_made_up) {
   move::RateLimiter rate_limiter(1000);
-  const Clock::time_point start{1h};
+  const WallClock::time_point start{1h};
   BOOST_TEST(!rate_limiter.take(100, start));
   BOOST_TEST(rate_limiter.take(100, start + 110ms));   // 10 ms late
   BOOST_TEST(!rate_limiter.take(100, start + 199ms));  // the next one is not due earlier
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(time_lost_by_a_late_caller_is_made_up) {
 
 BOOST_AUTO_TEST_CASE(the_earliest_of_several_refused_posts_is_tried_first) {
   move::RateLimiter rate_limiter(1000);
-  const Clock::time_point start{1h};
+  const WallClock::time_point start{1h};
   BOOST_TEST(!rate_limiter.take(300, start));
   BOOST_TEST(!rate_limiter.take(100, start));
   BOOST_TEST(!rate_limiter.take(200, start));
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(the_earliest_of_several_refused_posts_is_tried_first) {
 
 BOOST_AUTO_TEST_CASE(a_post_larger_than_the_bucket_waits_for_its_turn) {
   move::RateLimiter rate_limiter(1);
-  const Clock::time_point start{1h};
+  const WallClock::time_point start{1h};
   BOOST_TEST(!rate_limiter.take(8, start));
   BOOST_TEST(!rate_limiter.take(8, start + 7s));
   BOOST_TEST(rate_limiter.take(8, start + 8s));

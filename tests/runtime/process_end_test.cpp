@@ -22,7 +22,7 @@ BOOST_AUTO_TEST_SUITE(process_end)
 
 using namespace shardwire;
 using namespace shardwire::test;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 namespace {
 
@@ -49,7 +49,7 @@ boost::test_tools::assertion_result has_process_handles(boost::unit_test::test_u
   return result;
 }
 
-double milliseconds(Clock::duration time) {
+double milliseconds(WallClock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
@@ -64,16 +64,16 @@ BOOST_DATA_TEST_CASE(a_socket_of_a_killed_process_ends_no_later_than_a_handle_of
     BOOST_REQUIRE(::read(process.socket(), &started, 1) == 1);
     const support::Descriptor handle = handle_of(process.pid());
     BOOST_REQUIRE(handle.get() >= 0);
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     process.kill();
-    std::optional<Clock::duration> ended;
+    std::optional<WallClock::duration> ended;
     for (;;) {
       // The handle is looked at first: what it tells must already be known by the socket.
       pollfd told{handle.get(), POLLIN, 0};
       BOOST_REQUIRE(::poll(&told, 1, 0) >= 0);
       pollfd closed{process.socket(), POLLIN, 0};
       BOOST_REQUIRE(::poll(&closed, 1, 0) >= 0);
-      const auto now = Clock::now() - began;
+      const auto now = WallClock::now() - began;
       if (closed.revents != 0 && !ended) ended = now;
       if (told.revents == 0) continue;
       BOOST_TEST(ended.has_value());

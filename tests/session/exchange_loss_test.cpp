@@ -22,7 +22,7 @@ BOOST_AUTO_TEST_SUITE(exchange_loss)
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 namespace {
 
@@ -45,7 +45,7 @@ class Job {
     if (with_victim) write_frame(peers_[1]->socket(), bytes_of(swap));
     own_ = std::make_unique<SwappingMember>(*session_, swap);
     exchange_ = own_->start(*session_);
-    began_ = Clock::now();
+    began_ = WallClock::now();
   }
   /// Waits until this member has received at least so many bytes.
   void await_bytes(ByteCount bytes) {
@@ -57,7 +57,7 @@ class Job {
   /// Outcomes of members 0 and 1, and of the victim if it is alive.
   std::vector<Outcome> outcomes(bool of_victim = false) {
     std::vector<Outcome> all{own_->outcome_of([&] { exchange_.wait(); })};
-    const auto took = Clock::now() - began_;
+    const auto took = WallClock::now() - began_;
     BOOST_TEST_MESSAGE("member 0 after " << std::chrono::duration<double>(took).count() << " s: " << all[0].text);
     all.push_back(outcome_from(read_frame(peers_[0]->socket())));
     if (of_victim) all.push_back(outcome_from(read_frame(peers_[1]->socket())));
@@ -74,7 +74,7 @@ class Job {
     begin(swap);
     for (const Outcome& outcome : outcomes(true)) BOOST_TEST(outcome.good, outcome.text);
   }
-  [[nodiscard]] Clock::duration since_began() const { return Clock::now() - began_; }
+  [[nodiscard]] WallClock::duration since_began() const { return WallClock::now() - began_; }
 
  private:
   [[nodiscard]] std::unique_ptr<Child> start(int member) const {
@@ -86,7 +86,7 @@ class Job {
   std::optional<Session> session_;
   std::unique_ptr<SwappingMember> own_;
   Exchange exchange_;
-  Clock::time_point began_;
+  WallClock::time_point began_;
 };
 
 void check_lost(const Outcome& outcome, bool in_the_middle) {
@@ -124,10 +124,10 @@ BOOST_DATA_TEST_CASE(a_member_that_is_killed_in_a_wave_ends_the_exchange_on_all_
     swap.bytes_per_second = crawl;
     job.begin(swap);
     job.await_bytes(bytes_before(swap, wave) + 1);
-    const auto killed = Clock::now();
+    const auto killed = WallClock::now();
     kill_and_await(job.victim_process());
     for (const Outcome& outcome : job.outcomes()) check_lost(outcome, true);
-    BOOST_TEST((Clock::now() - killed < soon));
+    BOOST_TEST((WallClock::now() - killed < soon));
     // Without the member, no exchange begins.
     job.begin(swap, false);
     for (const Outcome& outcome : job.outcomes()) check_lost(outcome, false);

@@ -27,7 +27,7 @@ BOOST_AUTO_TEST_SUITE(failover)
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 namespace {
 
@@ -188,14 +188,14 @@ BOOST_DATA_TEST_CASE(the_last_holder_that_is_killed_ends_the_restore_soon, boost
   const Deadline deadline(400s);
   const auto method = methods[static_cast<std::size_t>(which)];
   Replicas2 job("replica");
-  auto began = Clock::now();
+  auto began = WallClock::now();
   Restore restore = moving(*job.session, job.tensor, slowly(method), [&] {
     for (const Child& holder : job.holders) holder.kill();
-    began = Clock::now();
+    began = WallClock::now();
   });
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
-  BOOST_TEST((Clock::now() - began < soon));
+  BOOST_TEST((WallClock::now() - began < soon));
   BOOST_TEST(!error.gaps().empty());
   BOOST_TEST(!restore.report().lost.empty());
   BOOST_TEST_REQUIRE(error.report() != nullptr);
@@ -279,9 +279,9 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_ha
     const Child& victim = job.holders[method ? 1 : 0];
     Restore restore =
         moving(*job.session, job.tensor, noticing(method, tensor_bytes / 2 * 3), [&] { freeze_and_await(victim); });
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     restore.wait();
-    BOOST_TEST((Clock::now() - began < soon));
+    BOOST_TEST((WallClock::now() - began < soon));
     require_complete(job.tensor, restore.report());
     // The kernel copies from memory of a stopped process as well.
     if (method || !maps_arenas()) require_lost(Rank{method ? 1 : 0}, restore.report());
@@ -310,10 +310,10 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_before_or_once_all_is_bound_is_re
       }
       RestoreOptions options = noticing(method);
       options.verify = verify;
-      const auto began = Clock::now();
+      const auto began = WallClock::now();
       Restore restore = made.session->restore(made.tensor.catalog(), options);
       restore.wait();
-      BOOST_TEST((Clock::now() - began < soon));
+      BOOST_TEST((WallClock::now() - began < soon));
       BOOST_TEST(stopped);
       require_complete(made.tensor, restore.report());
     }

@@ -23,7 +23,7 @@ namespace killed {
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 namespace {
 
@@ -118,11 +118,11 @@ BOOST_DATA_TEST_CASE(a_process_that_is_killed_while_it_allocates_or_publishes_le
     std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));
     const std::set<std::string> named = named_objects_of(child.pid());
     BOOST_TEST(named.empty(), text_of(named));
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     child.kill();
     const Error error = failure_of([&] { session.gather("never", {}, patience); });
     BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
-    BOOST_TEST((Clock::now() - began < soon));
+    BOOST_TEST((WallClock::now() - began < soon));
     child.reap();
     BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
   }
@@ -148,10 +148,10 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and
       BOOST_TEST(named.empty(), text_of(named));
       child.kill();
     }
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     const bool read_on = maps_arenas() && !method && std::string_view(task) == "arena source";
     require_lost_or_read_on(restore, tensor, read_on);
-    BOOST_TEST((Clock::now() - began < soon));
+    BOOST_TEST((WallClock::now() - began < soon));
     child.reap();
     BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
     // The killed process's shared memory is gone, and this process is unharmed.
@@ -225,9 +225,9 @@ BOOST_DATA_TEST_CASE(a_reader_that_is_killed_leaves_nothing_and_its_source_goes_
   int status = 0;
   BOOST_REQUIRE(::waitpid(child.pid(), &status, WUNTRACED) == child.pid());
   child.kill();
-  const auto began = Clock::now();
+  const auto began = WallClock::now();
   publication.retire(patience);
-  BOOST_TEST((Clock::now() - began < soon));
+  BOOST_TEST((WallClock::now() - began < soon));
   child.reap();
   BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
 }

@@ -15,7 +15,7 @@ BOOST_AUTO_TEST_SUITE(paths)
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 namespace {
 
@@ -165,9 +165,9 @@ BOOST_AUTO_TEST_CASE(who_has_gone_is_not_there_any_more) {
   job.publish(0);
   job.publish(2);
   job.sessions[2].reset();  // crash, without leaving
-  const auto until = Clock::now() + 20s;
+  const auto until = WallClock::now() + 20s;
   std::vector<PeerPath> found = job.paths(1);
-  while (found.size() != 1 && Clock::now() < until) {
+  while (found.size() != 1 && WallClock::now() < until) {
     for (const PeerPath& peer : found) BOOST_TEST((peer.member == 0 || !peer.failure.empty()));
     std::this_thread::sleep_for(20ms);
     found = job.paths(1);
@@ -187,9 +187,9 @@ BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
   std::vector<PeerPath> found;
   do {
     limit *= 2;
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     found = job.paths(1, "state", limit);
-    BOOST_TEST((Clock::now() - began < limit + promptly));
+    BOOST_TEST((WallClock::now() - began < limit + promptly));
     BOOST_REQUIRE(found.size() == 2U);
   } while (found[1].failure != "" && limit < patience / 4);
   BOOST_TEST(found[0].member == 2);

@@ -22,7 +22,7 @@ namespace rdma {
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 namespace {
 
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(no_thread_of_a_source_wakes_while_it_is_read) {
   for (const bool counted : {false, true}) {  // only the first restore of a session sets up connections
     tensor.fill();
     std::memset(tensor.bytes().data(), 0, tensor.bytes().size());
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     Restore restore = session.restore(tensor.catalog(), by_reads());
     std::map<std::string, std::uint64_t> first;
     std::map<std::string, std::uint64_t> last;
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(no_thread_of_a_source_wakes_while_it_is_read) {
     BOOST_TEST(!first.empty());
     BOOST_TEST(!last.empty());
     // A connection without traffic for ten seconds is pinged.
-    const auto pings = static_cast<std::uint64_t>((Clock::now() - began) / 5s);
+    const auto pings = static_cast<std::uint64_t>((WallClock::now() - began) / 5s);
     BOOST_TEST(last.size() == first.size());
     for (const auto& [thread, turns] : first) {
       BOOST_TEST((last[thread] <= turns + pings), text_of(first) << "then " << text_of(last));
@@ -134,9 +134,9 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_ends_the_restore_s
     const BlockedInMove blocked(restore);
     child.kill();
   }
-  const auto began = Clock::now();
+  const auto began = WallClock::now();
   const Error error = failure_of([&] { restore.wait(); });
-  BOOST_TEST((Clock::now() - began < 10s * slowdown()));
+  BOOST_TEST((WallClock::now() - began < 10s * slowdown()));
   BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
   BOOST_TEST(!error.gaps().empty());
   // Nothing writes to the tensor any more.

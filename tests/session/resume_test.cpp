@@ -31,7 +31,7 @@ BOOST_AUTO_TEST_SUITE(resume)
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 
 namespace {
 
@@ -114,9 +114,9 @@ BOOST_DATA_TEST_CASE(a_spare_of_the_last_holder_that_was_killed_gives_what_is_mi
     restore.resume(patience);
     BOOST_TEST(!restore.poll());
     job.publish(2);
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     restore.wait();
-    BOOST_TEST((Clock::now() - began < soon));
+    BOOST_TEST((WallClock::now() - began < soon));
     require_complete(job.tensor, restore.report());
     if (proves_itself(memory, method)) BOOST_TEST(restore.report().resent_bytes == 0U);
     std::memset(job.tensor.bytes().data(), 0, tensor_bytes);
@@ -361,9 +361,9 @@ BOOST_AUTO_TEST_CASE(a_holder_of_another_layout_or_shape_is_refused_and_nothing_
     Restore restore = job.failed();
     restore.resume(patience);
     job.spare.publish(1, 5);
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     const Error error = failure_of([&] { restore.wait(); });
-    BOOST_TEST((Clock::now() - began < soon));
+    BOOST_TEST((WallClock::now() - began < soon));
     BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
     BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
     BOOST_TEST(says(error, "member 2 publishes layout rank 1 of 'state' at step 5"), error.what());
@@ -422,7 +422,8 @@ BOOST_AUTO_TEST_CASE(the_owner_of_the_destination_is_kept_while_the_restore_can_
   std::this_thread::sleep_for(100ms);  // owners are released by another thread
   BOOST_TEST(!left.expired());
   restore.reset();
-  for (const auto end = Clock::now() + soon; !left.expired() && Clock::now() < end;) std::this_thread::sleep_for(1ms);
+  for (const auto end = WallClock::now() + soon; !left.expired() && WallClock::now() < end;)
+    std::this_thread::sleep_for(1ms);
   BOOST_TEST(left.expired());
 }
 

@@ -115,7 +115,7 @@ bool ReadChannel::post(List& list, const Memory& into, void* descriptor, std::ui
                                  peer_, from, key, &operation->context);
   if (status == -FI_EAGAIN) {
     const bool idle = free_.size() == operations_.size();
-    if (idle && !stalled_since_) stalled_since_ = Clock::now();
+    if (idle && !stalled_since_) stalled_since_ = WallClock::now();
     return false;
   }
   if (status != 0) {
@@ -131,7 +131,7 @@ bool ReadChannel::post(List& list, const Memory& into, void* descriptor, std::ui
 bool ReadChannel::progress() {
   const bool advanced = complete();
   post();
-  const auto now = Clock::now();
+  const auto now = WallClock::now();
   if (stalled_since_ && now - *stalled_since_ > stall_limit) {
     break_off(FI_ETIMEDOUT, "connect to a peer to read its memory");
   }
@@ -188,7 +188,7 @@ void ReadChannel::break_off(int error, const char* what) {
     failure_ = {ErrorCode::withdrawn,
                 fmt::format("the memory is not registered any more, or the connection is over ({})", failure_.message)};
   }
-  broken_since_ = Clock::now();
+  broken_since_ = WallClock::now();
   stop();
 }
 

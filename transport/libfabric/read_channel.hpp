@@ -71,8 +71,8 @@ class ReadChannel {
   std::deque<List*> waiting_;                // not completely posted
   OpenEndpoint opened_;
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
-  std::optional<Clock::time_point> stalled_since_;  // nothing under way, and nothing accepted
-  std::optional<Clock::time_point> broken_since_;
+  std::optional<WallClock::time_point> stalled_since_;  // nothing under way, and nothing accepted
+  std::optional<WallClock::time_point> broken_since_;
   Fault failure_;    // set once broken
   Outcome verdict_;  // the reason why all reads end
 };

@@ -82,7 +82,7 @@ class LibfabricFabric final : public Fabric {
                    .format = state_->domain->rules().address_format,
                    .name = name_of(serving_.endpoint.get())};
   std::shared_ptr<Endpoints> endpoints_ = std::make_shared<Endpoints>();  // owners: the fabric and its endpoints
-  Clock::time_point next_watch_{};
+  WallClock::time_point next_watch_{};
   std::vector<fid*> queues_;  // for arm(), which a session calls each time before it sleeps
   std::string warning_ = state_->domain->warning();
 };
@@ -138,7 +138,7 @@ bool LibfabricFabric::serve() {
 bool LibfabricFabric::progress() {
   bool advanced = serve();
   for (LibfabricEndpoint* const endpoint : *endpoints_) advanced = endpoint->progress() || advanced;
-  if (const auto now = Clock::now(); now >= next_watch_) {
+  if (const auto now = WallClock::now(); now >= next_watch_) {
     next_watch_ = now + watch_interval;
     for (LibfabricEndpoint* const endpoint : *endpoints_) advanced = endpoint->watch() || advanced;
   }

@@ -374,7 +374,7 @@ class NcclCollective final : public Collective {
     if (state_ == State::ending || state_ == State::over) return;
     why_ = std::move(why);
     enter(State::ending);
-    ending_until_ = Clock::now() + bounds_.abort;
+    ending_until_ = WallClock::now() + bounds_.abort;
     // Only the creator of a communicator may abort it; the caller's communicator runs to its end.
     if (!adopted_) give_up();
   }
@@ -401,7 +401,7 @@ class NcclCollective final : public Collective {
   }
   bool look_after_ending() {
     const bool over = ended();
-    if (!over && Clock::now() < ending_until_) return false;
+    if (!over && WallClock::now() < ending_until_) return false;
     if (!over) {
       stuck_ = true;
       why_->message += adopted_ ? "; the caller's communicator has not come to an end, so its round may still write"
@@ -414,7 +414,7 @@ class NcclCollective final : public Collective {
 
   void close() {
     if (state_ == State::ending) {
-      while (!ended() && Clock::now() < ending_until_) std::this_thread::sleep_for(milliseconds(1));
+      while (!ended() && WallClock::now() < ending_until_) std::this_thread::sleep_for(milliseconds(1));
       stuck_ = !ended();
     }
     if (state_ != State::idle && state_ != State::over && state_ != State::ending) {
@@ -467,7 +467,7 @@ class NcclCollective final : public Collective {
   bool stuck_ = false;
   std::optional<Fault> why_;
   std::optional<DetachedCall> ending_;
-  Clock::time_point ending_until_;
+  WallClock::time_point ending_until_;
 };
 
 }  // namespace

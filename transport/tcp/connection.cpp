@@ -83,7 +83,7 @@ bool Connection::progress() {
   for (const auto& stream : streams_) {
     if (state_ == State::open && stream->can_write(outgoing_)) moved = stream->write(outgoing_, turn_bytes) || moved;
   }
-  if (moved && state_ == State::ending) gives_up_at_ = Clock::now() + grace;
+  if (moved && state_ == State::ending) gives_up_at_ = WallClock::now() + grace;
   return moved;
 }
 
@@ -188,7 +188,7 @@ void Connection::end_stream(const std::string& why) {
   if (state_ == State::open) {
     state_ = State::ending;
     fault_ = {ErrorCode::peer_lost, "the peer is gone: " + why};
-    gives_up_at_ = Clock::now() + grace;
+    gives_up_at_ = WallClock::now() + grace;
     engine_.await_end(*this);
     fail_sends(fault_);
   }
@@ -211,7 +211,7 @@ void Connection::abort() {
   close_streams(true);
 }
 
-void Connection::close(Clock::time_point until) {
+void Connection::close(WallClock::time_point until) {
   endpoint_gone_ = true;
   outgoing_.forget_completions();
   if (state_ == State::closed) return;
@@ -225,7 +225,7 @@ void Connection::close(Clock::time_point until) {
 }
 
 // False: not everything was sent, or the peer is gone.
-bool Connection::flush(Clock::time_point until) {
+bool Connection::flush(WallClock::time_point until) {
   while (true) {
     bool waits = false;
     for (const auto& stream : streams_) {
@@ -235,7 +235,7 @@ bool Connection::flush(Clock::time_point until) {
       waits = waits || stream->has_output() || unsent_bytes(stream->descriptor()) > 0;
     }
     if (!waits && outgoing_.empty()) return true;
-    const auto now = Clock::now();
+    const auto now = WallClock::now();
     if (now >= until) return false;
     std::vector<pollfd> entries;
     for (const auto& stream : streams_) {

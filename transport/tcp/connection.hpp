@@ -20,7 +20,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Ends all operations at once, with a fault.
   void abort();
   /// Flushes sent data until that time. Completions of sends never run afterwards.
-  void close(Clock::time_point until);
+  void close(WallClock::time_point until);
 
   [[nodiscard]] bool failed() const { return state_ != State::open; }
   [[nodiscard]] bool is_closed() const { return state_ == State::closed; }
@@ -34,7 +34,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool progress();
   [[nodiscard]] bool has_work() const;
   /// After the peer has ended a stream: when the grace period of the other streams is over.
-  [[nodiscard]] Clock::time_point gives_up_at() const { return gives_up_at_; }
+  [[nodiscard]] WallClock::time_point gives_up_at() const { return gives_up_at_; }
   void give_up();
   bool queued = false;  ///< in the engine's list of connections with work
 
@@ -73,7 +73,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void fail_sends(const Fault& fault);
   void fail_receives(const Fault& fault);
   void close_streams(bool reset);
-  bool flush(Clock::time_point until);
+  bool flush(WallClock::time_point until);
 
   Engine& engine_;
   std::string carrier_;
@@ -83,7 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   State state_ = State::open;
   bool endpoint_gone_ = false;
   Fault fault_;  // of operations posted after the connection was closed
-  Clock::time_point gives_up_at_{};
+  WallClock::time_point gives_up_at_{};
   std::vector<std::unique_ptr<Stream>> streams_;
   Outgoing outgoing_;
   IncomingMessages incoming_;

@@ -10,7 +10,7 @@ class TcpEndpoint final : public Endpoint {
  public:
   TcpEndpoint(std::shared_ptr<Engine> engine, std::shared_ptr<Connection> connection)
       : engine_(std::move(engine)), connection_(std::move(connection)) {}
-  ~TcpEndpoint() override { connection_->close(Clock::now() + flush_limit); }
+  ~TcpEndpoint() override { connection_->close(WallClock::now() + flush_limit); }
   TcpEndpoint(const TcpEndpoint&) = delete;
   TcpEndpoint& operator=(const TcpEndpoint&) = delete;
 

@@ -121,7 +121,7 @@ bool Engine::progress() {
 
 void Engine::give_up_overdue() {
   if (ending_.empty()) return;
-  const auto now = Clock::now();
+  const auto now = WallClock::now();
   const auto all = ending_;  // a copy: connections that end leave the list
   for (const auto& connection : all) {
     if (connection->gives_up_at() <= now) connection->give_up();
@@ -133,7 +133,8 @@ bool Engine::arm() {
   if (ending_.empty()) return true;
   const auto first = std::min_element(ending_.begin(), ending_.end(),
                                       [](const auto& a, const auto& b) { return a->gives_up_at() < b->gives_up_at(); });
-  const auto left = std::max<Clock::duration>((*first)->gives_up_at() - Clock::now(), std::chrono::nanoseconds(1));
+  const auto left =
+      std::max<WallClock::duration>((*first)->gives_up_at() - WallClock::now(), std::chrono::nanoseconds(1));
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   itimerspec at{};
   at.it_value = {.tv_sec = seconds.count(), .tv_nsec = (left - seconds).count()};
@@ -141,7 +142,7 @@ bool Engine::arm() {
   return true;
 }
 
-void Engine::close(Clock::time_point until) {
+void Engine::close(WallClock::time_point until) {
   const auto all = connections_;
   for (const auto& connection : all) connection->close(until);
   ready_.clear();

@@ -26,7 +26,7 @@ class Engine {
   bool arm();
   bool progress();
   /// Closes all connections and drops all completions: the fabric is gone.
-  void close(Clock::time_point until);
+  void close(WallClock::time_point until);
 
   // Called by connections.
   void add(std::shared_ptr<Connection> connection);

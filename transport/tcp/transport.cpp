@@ -27,7 +27,7 @@ std::uint64_t random_id() {
 class TcpFabric final : public Fabric {
  public:
   explicit TcpFabric(std::optional<int> streams) : streams_(streams) {}
-  ~TcpFabric() override { engine_->close(Clock::now() + flush_limit); }
+  ~TcpFabric() override { engine_->close(WallClock::now() + flush_limit); }
   TcpFabric(const TcpFabric&) = delete;
   TcpFabric& operator=(const TcpFabric&) = delete;
 

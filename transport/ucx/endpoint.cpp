@@ -37,8 +37,8 @@ void on_sent(void* request, ucs_status_t status, void* user_data) noexcept {
 
 void await(Worker& worker, ucs_status_ptr_t request) {
   if (!UCS_PTR_IS_PTR(request)) return;
-  const auto deadline = Clock::now() + parting_time;
-  while (ucp_request_check_status(request) == UCS_INPROGRESS && Clock::now() < deadline) {
+  const auto deadline = WallClock::now() + parting_time;
+  while (ucp_request_check_status(request) == UCS_INPROGRESS && WallClock::now() < deadline) {
     ucp_worker_progress(worker.handle());
   }
   ucp_request_free(request);
@@ -71,8 +71,8 @@ void UcxEndpoint::close() {
   reads_.reset();
   worker_->give_up([this](const Operation& operation) { return operation.endpoint == this; });
   if (!peer_is_gone()) {
-    const auto deadline = Clock::now() + parting_time;
-    while (!connection_->ready() && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
+    const auto deadline = WallClock::now() + parting_time;
+    while (!connection_->ready() && WallClock::now() < deadline) ucp_worker_progress(worker_->handle());
     post();
     const ucp_request_param_t params{};
     if (connection_->ready()) await(*worker_, ucp_ep_flush_nbx(connection_->handle(), &params));
@@ -217,7 +217,7 @@ Path UcxEndpoint::path(const MemoryPlace& place) const {
   return path;
 }
 
-void abort_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
+void abort_receives_from(std::uint64_t fabric, WallClock::time_point latest, const Fault& why, Worker& worker,
                          const Endpoints& all) {
   for (ucp_ep* const reply : worker.replies_of(fabric, latest, why)) {
     // UCX may have merged the sender's connection with one of our endpoints, which then owns it.

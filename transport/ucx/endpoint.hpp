@@ -63,7 +63,7 @@ class UcxEndpoint final : public Endpoint {
 
   bool departure_seen = false;  ///< set by the fabric after it has handled the peer's death
   /// When a new endpoint replaced this one, after it had failed. Operations that began later do not belong to this one.
-  Clock::time_point replaced = Clock::time_point::max();
+  WallClock::time_point replaced = WallClock::time_point::max();
 
  private:
   [[nodiscard]] bool has_ended() const;
@@ -86,7 +86,7 @@ class UcxEndpoint final : public Endpoint {
 
 /// Ends all receives from a fabric that began until `latest` with `why`: every endpoint on which they arrive is closed
 /// by force, including those in `all`.
-void abort_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
+void abort_receives_from(std::uint64_t fabric, WallClock::time_point latest, const Fault& why, Worker& worker,
                          const Endpoints& all);
 
 }  // namespace shardwire::transport::ucx

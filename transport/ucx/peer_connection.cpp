@@ -54,8 +54,8 @@ PeerConnection::~PeerConnection() {
 void PeerConnection::await_close() {
   if (!UCS_PTR_IS_PTR(closing_)) return;
   const ScopedLogSuppression no_log;
-  const auto deadline = Clock::now() + closing_time;
-  while (ucp_request_check_status(closing_) == UCS_INPROGRESS && Clock::now() < deadline) {
+  const auto deadline = WallClock::now() + closing_time;
+  while (ucp_request_check_status(closing_) == UCS_INPROGRESS && WallClock::now() < deadline) {
     ucp_worker_progress(worker_.handle());
   }
   ucp_request_free(std::exchange(closing_, nullptr));

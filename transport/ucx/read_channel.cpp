@@ -82,8 +82,8 @@ ReadChannel::~ReadChannel() {
   const ScopedLogSuppression no_log;
   worker_->give_up([this](const Operation& operation) { return operation.endpoint == owner_; });
   abort({ErrorCode::cancelled, "the endpoint to the peer was closed"});
-  const auto deadline = Clock::now() + drain_time;
-  while (window_->under_way > 0 && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
+  const auto deadline = WallClock::now() + drain_time;
+  while (window_->under_way > 0 && WallClock::now() < deadline) ucp_worker_progress(worker_->handle());
   end_failed();
   window_->abandoned = true;
   worker_->forget(owner_);  // their keys hold the worker

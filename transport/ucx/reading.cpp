@@ -24,7 +24,7 @@ constexpr int port_limit_factor = 4;
 
 // Reads a page as a proof: UCX may omit what a NIC needs to serve reads if RMA is not requested, as here; or a port may
 // be up and reach nothing.
-void prove(const ReadingDevice& device, const std::shared_ptr<Worker>& serving, Clock::time_point deadline) {
+void prove(const ReadingDevice& device, const std::shared_ptr<Worker>& serving, WallClock::time_point deadline) {
   Worker& reader = *device.worker;
   const auto region = allocate_region(serving, true, page_bytes, {});
   std::memset(region->memory().address, 0x5a, page_bytes);
@@ -38,7 +38,7 @@ void prove(const ReadingDevice& device, const std::shared_ptr<Worker>& serving, 
     done = true;
     outcome = how;
   });
-  while (!done && Clock::now() < deadline) {
+  while (!done && WallClock::now() < deadline) {
     serving->progress();
     reader.progress();
     channel.post();  // after the handshake
@@ -52,7 +52,7 @@ void prove(const ReadingDevice& device, const std::shared_ptr<Worker>& serving, 
 }
 
 ReadingDevice open_port(const std::string& port, const std::string& transports, const std::shared_ptr<Worker>& serving,
-                        const std::shared_ptr<GpuDirect>& gpus, Clock::time_point deadline) {
+                        const std::shared_ptr<GpuDirect>& gpus, WallClock::time_point deadline) {
   support::require_descriptors(descriptors_of_port, "opening a port for reads");
   auto worker = std::make_shared<Worker>(open_reading_context(port, transports));
   ReadingDevice device{worker, std::make_shared<DeviceTargets>(worker, gpus), std::make_shared<const int>()};
@@ -63,7 +63,7 @@ ReadingDevice open_port(const std::string& port, const std::string& transports, 
 // A failure with GPU memory does not rule out reads into host memory; a trial detects that this context lacks GPUs.
 ReadingDevice open_best(const std::string& port, const std::string& transports, bool with_cuda,
                         const std::shared_ptr<Worker>& serving, const std::shared_ptr<GpuDirect>& gpus,
-                        Clock::time_point deadline) {
+                        WallClock::time_point deadline) {
   if (with_cuda) {
     try {
       return open_port(port, transports + ",cuda_copy", serving, gpus, deadline);
@@ -88,14 +88,14 @@ Reading::Reading(const std::shared_ptr<Worker>& serving, bool with_cuda, const s
   }
   if (!why_not_.empty()) return;
   with_cuda = with_cuda && leaves_cuda(chosen_value("UCX_TLS"));
-  const auto deadline = Clock::now() + proof_limit;
-  Clock::duration port_limit = Clock::duration(proof_limit) / std::ssize(ports);
+  const auto deadline = WallClock::now() + proof_limit;
+  WallClock::duration port_limit = WallClock::duration(proof_limit) / std::ssize(ports);
   for (const std::string& port : ports) {
-    const auto began = Clock::now();
+    const auto began = WallClock::now();
     try {
       const auto until = std::min(began + port_limit, deadline);
       devices_.push_back(open_best(port, transports, with_cuda, serving, gpus, until));
-      port_limit = std::max<Clock::duration>(min_port_limit, port_limit_factor * (Clock::now() - began));
+      port_limit = std::max<WallClock::duration>(min_port_limit, port_limit_factor * (WallClock::now() - began));
     } catch (const Error& error) {
       why_not_ = {FallbackReason::failed,
                   fmt::format("{}{}{}: {}", why_not_.detail, why_not_.empty() ? "" : "; ", port, error.what())};

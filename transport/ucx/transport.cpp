@@ -121,13 +121,13 @@ class UcxFabric final : public Fabric {
  private:
   struct Departure {
     std::uint64_t fabric = 0;
-    Clock::time_point receives_end;
-    Clock::time_point latest;  // latest start; later operations belong to a new connection
+    WallClock::time_point receives_end;
+    WallClock::time_point latest;  // latest start; later operations belong to a new connection
     bool aborted = false;
   };
 
-  void notice_departures(Clock::time_point now);
-  void abort_receives(Departure& departure, Clock::time_point now);
+  void notice_departures(WallClock::time_point now);
+  void abort_receives(Departure& departure, WallClock::time_point now);
   void end_departures(std::uint64_t fabric);
   void watch_peers();
   bool run_handlers();
@@ -144,7 +144,7 @@ class UcxFabric final : public Fabric {
   MessageHandler handler_;
   std::shared_ptr<Endpoints> endpoints_ = std::make_shared<Endpoints>();  // owners: the fabric and its endpoints
   std::vector<Departure> departures_;
-  Clock::time_point next_watch_{};
+  WallClock::time_point next_watch_{};
 };
 
 // A UCX with GPU support inspects every pointer it is given, so it is opened without where there is no driver.
@@ -217,7 +217,7 @@ std::unique_ptr<Endpoint> UcxFabric::connect(PeerAddress at) {
   return endpoint;
 }
 
-void UcxFabric::notice_departures(Clock::time_point now) {
+void UcxFabric::notice_departures(WallClock::time_point now) {
   for (UcxEndpoint* const endpoint : *endpoints_) {
     if (endpoint->departure_seen || !endpoint->peer_is_gone()) continue;
     endpoint->departure_seen = true;
@@ -229,14 +229,14 @@ void UcxFabric::notice_departures(Clock::time_point now) {
 }
 
 // UCX first releases the buffers itself; operations that it cannot end are abandoned later.
-void UcxFabric::abort_receives(Departure& departure, Clock::time_point now) {
+void UcxFabric::abort_receives(Departure& departure, WallClock::time_point now) {
   departure.aborted = true;
   departure.receives_end = now + receive_grace;
   abort_receives_from(departure.fabric, departure.latest, gone_fault(), *worker_, *endpoints_);
 }
 
 void UcxFabric::watch_peers() {
-  const auto now = Clock::now();
+  const auto now = WallClock::now();
   if (now < next_watch_) return;
   next_watch_ = now + watch_interval;
   notice_departures(now);
@@ -257,7 +257,7 @@ void UcxFabric::watch_peers() {
 
 // Runs before a new connection to an abandoned peer: only operations under way now end with the old one.
 void UcxFabric::end_departures(std::uint64_t fabric) {
-  const auto now = Clock::now();
+  const auto now = WallClock::now();
   notice_departures(now);
   bool any = false;
   for (Departure& departure : departures_) {

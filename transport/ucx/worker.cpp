@@ -61,12 +61,12 @@ Worker::~Worker() {
 
 bool Worker::drain() {
   // Drained when a flush completes at once: progress() for an earlier flush may have started another handshake.
-  const auto deadline = Clock::now() + std::chrono::milliseconds(200);
+  const auto deadline = WallClock::now() + std::chrono::milliseconds(200);
   const ucp_request_param_t params{};
   while (true) {
     const ucs_status_ptr_t request = ucp_worker_flush_nbx(handle(), &params);
     if (!UCS_PTR_IS_PTR(request)) return true;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && Clock::now() < deadline) {
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && WallClock::now() < deadline) {
       ucp_worker_progress(handle());
     }
     const bool finished_in_time = ucp_request_check_status(request) != UCS_INPROGRESS;
@@ -77,7 +77,7 @@ bool Worker::drain() {
 }
 
 // Endpoints that UCX created for peers to which we never connected. They exist as long as the receive that names them.
-std::vector<ucp_ep*> Worker::replies_of(std::uint64_t fabric, Clock::time_point latest, const Fault& why) {
+std::vector<ucp_ep*> Worker::replies_of(std::uint64_t fabric, WallClock::time_point latest, const Fault& why) {
   std::vector<ucp_ep*> replies;
   for (const auto& [key, operation] : under_way_) {
     if (operation->peer != fabric || operation->began > latest || operation->reply == nullptr) continue;
@@ -108,11 +108,11 @@ void Worker::abort_receives() {
   }
   for (const std::uint64_t peer : peers) {
     for (ucp_ep* const reply :
-         replies_of(peer, Clock::time_point::max(), {ErrorCode::cancelled, "the fabric is closed"}))
+         replies_of(peer, WallClock::time_point::max(), {ErrorCode::cancelled, "the fabric is closed"}))
       close(reply);
   }
-  const auto deadline = Clock::now() + std::chrono::milliseconds(200);
-  while (!(under_way_.empty() && handshakes_.empty()) && Clock::now() < deadline) {
+  const auto deadline = WallClock::now() + std::chrono::milliseconds(200);
+  while (!(under_way_.empty() && handshakes_.empty()) && WallClock::now() < deadline) {
     ucp_worker_progress(handle());
     end_handshakes();
   }
@@ -148,7 +148,7 @@ bool Worker::arm() {
 
 Operation* Worker::add(Operation operation) {
   operation.worker = this;
-  operation.began = Clock::now();
+  operation.began = WallClock::now();
   auto owned = std::make_unique<Operation>(std::move(operation));
   Operation* const key = owned.get();
   under_way_.emplace(key, std::move(owned));

@@ -62,7 +62,7 @@ struct Operation {
   class Worker* worker = nullptr;
   const void* endpoint = nullptr;  ///< our endpoint that it was posted to
   std::uint64_t peer = 0;          ///< fabric whose death ends it
-  Clock::time_point began{};       ///< set by Worker::add()
+  WallClock::time_point began{};   ///< set by Worker::add()
   const char* name = "";
   ByteCount expected_bytes = 0;
   ucp_ep* reply = nullptr;  ///< of a rendezvous receive: the endpoint that UCX created for it
@@ -161,7 +161,7 @@ class Worker {
   void release_all();
   /// Detaches the endpoints on which receives from this fabric arrive, if these began until `latest`, and returns them;
   /// the receives are about to end with `why`.
-  std::vector<ucp_ep*> replies_of(std::uint64_t fabric, Clock::time_point latest, const Fault& why);
+  std::vector<ucp_ep*> replies_of(std::uint64_t fabric, WallClock::time_point latest, const Fault& why);
   /// Closes an endpoint that UCX created, by force.
   void close(ucp_ep* reply);
 
