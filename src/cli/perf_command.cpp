@@ -107,7 +107,7 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--method", words->methods,
                  "transfer methods, local without a CASE only (default: as the session chooses; without a CASE all)")
       ->delimiter(',')
-      ->type_name(one_of(fmt::format("{}, local", known_methods)));
+      ->type_name(one_of(fmt::format("{}, local", known_methods())));
   app.add_option(
          "--against", words->against,
          "measured in the same run, turn by turn; none stands alone (default: memcpy; with --tcp ucx, with --transport "

@@ -93,7 +93,7 @@ std::vector<std::optional<Method>> parse_methods(const std::vector<std::string>&
   for (const std::string& word : words) {
     const auto method = method_from(word);
     if (!method || !to_restore_method(*method)) {
-      throw UsageError(fmt::format("--method: '{}' is unknown{}", word, support::known_words(word, known_methods)));
+      throw UsageError(fmt::format("--method: '{}' is unknown{}", word, support::known_words(word, known_methods())));
     }
     out.emplace_back(method);
   }
@@ -291,6 +291,14 @@ bool on_path(const char* program) {
 }
 
 }  // namespace
+
+std::string known_methods() {
+  std::vector<std::string_view> names;
+  for (const move::MethodTraits& one : move::method_table) {
+    if (to_restore_method(one.method)) names.push_back(one.name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 std::string mpi_program() {
   std::error_code none;

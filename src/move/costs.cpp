@@ -12,8 +12,6 @@ namespace shardwire {
 
 namespace {
 
-constexpr std::array<std::string_view, method_count> method_names{"local", "mapped", "read",      "sieved_read",
-                                                                  "zcopy", "packed", "collective"};
 constexpr std::array<std::string_view, reach_count> reach_names{"process", "host", "network"};
 constexpr std::array<std::string_view, fallback_reason_count> reason_names{
     "none",          "by_design",       "other_host",     "not_in_arena", "not_connected", "left_out",
@@ -21,32 +19,13 @@ constexpr std::array<std::string_view, fallback_reason_count> reason_names{
     "other_domain",  "other_namespace", "other_user",     "undumpable",   "ptrace_scope",  "seccomp",
     "not_permitted", "no_gpu_direct",   "no_peer_access", "failed"};
 
-template <typename Enum, std::size_t N>
-std::optional<Enum> find(const std::array<std::string_view, N>& names, std::string_view name) {
-  const auto* const found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) return std::nullopt;
-  return static_cast<Enum>(found - names.begin());
-}
-
-// For host memory, over an unknown network; known transports have lines of their own (transport/registry.cpp). In the order
-// of the enumerators.
-constexpr std::array<MethodCost, method_count> over_any_network{{
-    {.latency_seconds = 1e-6, .run_seconds = 12e-9, .bytes_per_second = 10e9},     // local
-    {.latency_seconds = 1e-6, .run_seconds = 15e-9, .bytes_per_second = 9e9},      // mapped
-    {.latency_seconds = 3e-6, .run_seconds = 250e-9, .bytes_per_second = 20e9},    // read
-    {.latency_seconds = 3e-6, .run_seconds = 15e-9, .bytes_per_second = 7e9},      // sieved_read
-    {.latency_seconds = 60e-6, .run_seconds = 15e-6, .bytes_per_second = 5e9},     // zcopy
-    {.latency_seconds = 60e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9},   // packed
-    {.latency_seconds = 100e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9},  // collective
-}};
-
 MethodCost cost_over(std::string_view name, Method method) {
   for (const transport::Transport& row : transport::registered()) {
     if (row.name != name) continue;
     const auto line = std::ranges::find(row.costs, method, &transport::BuiltInCost::method);
     if (line != row.costs.end()) return line->cost;
   }
-  return over_any_network[static_cast<std::size_t>(method)];
+  return move::traits_of(method).cost;
 }
 
 // A kernel launch and its completion; thousands of threads copy runs in parallel. The device determines the bandwidth
@@ -82,7 +61,7 @@ std::tuple<std::string, MemoryKind, Method> key_of(std::string_view transport, M
 }  // namespace
 
 std::string_view to_string(Method method) {
-  return method_names[static_cast<std::size_t>(method)];
+  return move::traits_of(method).name;
 }
 std::string_view to_string(Reach reach) {
   return reach_names[static_cast<std::size_t>(reach)];
@@ -91,7 +70,8 @@ std::string_view to_string(FallbackReason reason) {
   return reason_names[static_cast<std::size_t>(reason)];
 }
 std::optional<Method> method_from(std::string_view name) {
-  return find<Method>(method_names, name);
+  const auto* const found = std::ranges::find(move::method_table, name, &move::MethodTraits::name);
+  return found == move::method_table.end() ? std::nullopt : std::optional(found->method);
 }
 
 MethodCost CostModel::at(std::string_view transport, MemoryKind memory, Method method) const {
