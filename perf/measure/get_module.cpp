@@ -55,7 +55,7 @@ void on_read(void* request, ucs_status_t status, void* user_data) noexcept {
 }
 
 // One thread per side, since not every UCX build supports more: the serving side has its own context, as in a session.
-// It is also writable by peers, because only then does UCX emulate reads without hardware.
+// Exposed memory is also writable by peers, because only then does UCX emulate reads without hardware.
 class UcxReadLoop final : public ReadLoop {
  public:
   explicit UcxReadLoop(bool tcp) : serving_(tcp, features, hardware), reading_(tcp, features, hardware) {}

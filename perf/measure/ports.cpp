@@ -47,7 +47,7 @@ bool any_gid(const fs::path& folder) {
   });
 }
 
-// Its words: letters, digits and the other characters of device and port names.
+// The words of `text`: letters, digits and the other characters of device and port names.
 std::vector<std::string_view> words_of(std::string_view text) {
   const auto belongs = [](char one) {
     return std::isalnum(static_cast<unsigned char>(one)) != 0 ||

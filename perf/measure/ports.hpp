@@ -29,7 +29,7 @@ double line_rate_of(std::string_view carrier, const std::string& root = {});
 /// The port or interface that a carrier names; empty if it names none.
 std::string port_of(std::string_view carrier, const std::string& root = {});
 
-/// Those through which a restore received, ascending.
+/// The ports through which a restore received, ascending.
 std::vector<std::string> ports_of(std::span<const PeerReport> peers, const std::string& root = {});
 
 /// The part of a path's carrier that names the port of the received bytes: reads may use another port than messages.

@@ -27,7 +27,7 @@ class UcxSide {
   [[nodiscard]] ucp_worker* worker() const { return worker_.get(); }
   /// The data that peers connect with.
   [[nodiscard]] std::vector<std::byte> address() const;
-  /// It is closed with this object.
+  /// The endpoint is closed with this object.
   ucp_ep* connect(std::span<const std::byte> peer);
   /// Called by a loop when its worker has made no progress.
   void wait(Idle idle) const;

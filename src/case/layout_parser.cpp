@@ -185,7 +185,7 @@ Layout parse_block_cyclic(const Node& node) {
       node, make(inside, [&] { return Layout::block_cyclic(std::move(block), std::move(grid), std::move(source)); }));
 }
 
-// Its members are names of tensors, see FlatEntry.
+// The members of a flat layout are names of tensors, see FlatEntry.
 Layout refuse_flat(const Node& node) {
   node.refuse("a flat layout cannot stand inside another one");
 }

@@ -111,7 +111,7 @@ std::vector<CaseTensor> layer_of(const Model& model, int index) {
   return layer.take();
 }
 
-// Its weights are (in, out), and queries, keys and values are one.
+// The weights of GPT-2 are (in, out), and queries, keys and values are one.
 std::vector<CaseTensor> layer_of_gpt2(const Model& model, int index) {
   const Extent d = model.width;
   Layer layer(fmt::format("transformer.h.{}.", index), index);

@@ -42,7 +42,7 @@ std::string quoted_levels(const std::vector<Level>& levels, std::string_view sep
   return text;
 }
 
-// Those that --help lists.
+// The options that --help lists.
 std::vector<const CLI::Option*> shown_options(const CLI::App& app) {
   return app.get_options([](const CLI::Option* one) { return !one->get_positional() && !one->get_group().empty(); });
 }

@@ -13,8 +13,8 @@ namespace shardwire::cli {
 struct Verdict {
   enum class Kind {
     completed,  ///< every target rank that was not struck fatally is verified
-    /// One has failed as it must: with the boxes that no source holds any more, naming what was spoilt, or because member
-    /// 0 was lost before there was a plan.
+    /// A target rank has failed as it must: with the boxes that no source holds any more, naming what was spoilt, or
+    /// because member 0 was lost before there was a plan.
     refused,
     bug,
   };

@@ -43,8 +43,8 @@ class FaultAgent final : public restore::Probe {
   detail::Surroundings surroundings();
   /// The member's restore of this repeat begins; `restep` is the start of its next step.
   void begin(int repeat, std::function<void()> restep);
-  /// It has ended, or the member wants nothing. Returns when those of all other members have ended too, apart from
-  /// members that cannot go on. Until the next one the member's step stays.
+  /// The restore has ended, or the member wants nothing. Returns when the restores of all other members have ended too,
+  /// apart from members that cannot go on. The member's step stays until the next restore.
   void end();
 
   void entered(restore::Stage stage) override;

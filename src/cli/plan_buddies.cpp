@@ -39,7 +39,7 @@ LostHost without_host(const Case& job, int copies, int host) {
       const std::int32_t at = host_of[static_cast<std::size_t>(to_int(holder))];
       if (at == host) gone.push_back(Rank{all.holders()});
       if (at != host && replaced) left.push_back(at);
-      // It takes the number of the rank.
+      // The first other holder takes the number of the rank.
       if (at != host && !replaced) rest.topology.source_host[static_cast<std::size_t>(rank)] = at;
       replaced = replaced || at != host;
       all.copies.push_back(Rank{rank});

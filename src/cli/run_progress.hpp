@@ -23,7 +23,7 @@ class JobProgress {
 
   void update(int member, const std::string& phase, int repeat, ByteCount done_bytes,
               WallClock::time_point now = WallClock::now());
-  /// Its process has ended: nobody waits for it.
+  /// The member's process has ended: nobody waits for it.
   void leave(int member);
   /// Shows what changes without an update. Call it about twice a second.
   void tick(WallClock::time_point now = WallClock::now());

@@ -291,7 +291,7 @@ std::unique_ptr<support::Encryption> Connection::begin_encryption() const {
                             tls_records_per_key);
 }
 
-// Where there is no key, the kernel vouches at least for the user.
+// Without a key, the kernel vouches at least for the user.
 void Connection::require_key_or_own_user() const {
   if (!job_key_.empty() || open_network_) return;
   const PeerUser user = stream_->peer_user();

@@ -103,7 +103,7 @@ class ServedElectorate {
   /// A voter knows this version. True: as above.
   bool acknowledged(const Voter& voter, std::uint64_t version);
   [[nodiscard]] const Electorate& now() const { return now_; }
-  /// Those that are present decide. Else there may be another member 0, and this one must not serve.
+  /// The voters that are present decide. Else there may be another member 0, and this one must not serve.
   [[nodiscard]] bool has_quorum() const;
 
  private:

@@ -31,7 +31,7 @@ struct Freed {
 
 constexpr std::string_view psk_label = "shardwire tls 1.3 external psk";
 constexpr std::string_view psk_identity = "shardwire job";
-// Both use SHA-256, as the key does.
+// Both suites use SHA-256, as the key does.
 constexpr const char* suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 constexpr std::array<unsigned char, 2> suite_of_key{0x13, 0x01};
 constexpr std::size_t read_bytes = 16 * 1024;  // the plain text of a record

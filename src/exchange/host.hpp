@@ -31,9 +31,9 @@ class RoundsHost {
   virtual memory::CopyQueue& copies() = 0;
   /// As failure_notices_of(). RunningRestore::directory_changed() says when to ask again.
   [[nodiscard]] virtual FailureNotices failure_notices() const = 0;
-  /// Takes it over and starts it.
+  /// Takes the rounds over and starts them.
   virtual void start(std::unique_ptr<RunningRestore> rounds) = 0;
-  /// They are destroyed in a later loop iteration.
+  /// The rounds are destroyed in a later loop iteration.
   virtual void finished(RunningRestore& rounds) = 0;
 
  protected:

@@ -264,7 +264,7 @@ void Keeper::sweep() {
     states_.drop_old(loop_->now() - *options_.time_to_live);
     if (states_.without_trainer().size() != before) drop_superseded();
   }
-  // What could not be published when its trainer ended.
+  // Snapshots that could not be published when their trainer ended.
   const bool lives = std::ranges::any_of(trainers_, [&](const auto& one) {
     return one.second.session != 0 && one.second.session == states_.newest_session();
   });

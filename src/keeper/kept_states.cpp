@@ -164,7 +164,7 @@ void KeptStates::make_way(std::uint64_t trainer, std::uint64_t session, const wi
     return one.trainer == trainer && one.name == asked.publication && one.layout_rank == asked.layout_rank &&
            !one.complete;
   });
-  // Its own, and those of one that had the rank before. Another trainer may publish a copy of the same rank.
+  // Snapshots of this trainer, and of one that had the rank before. Another trainer may publish a copy of the same rank.
   const auto is_mine = [&](const Snapshot& one) {
     return one.session == session && one.name == asked.publication && one.layout_rank == asked.layout_rank &&
            (one.trainer == trainer || one.trainer == 0) && one.complete;

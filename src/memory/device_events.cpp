@@ -52,7 +52,7 @@ void keep_until_over(std::list<Wait>& one) {
   try {
     one.front().stream->call_when_done([over = one.front().over](const std::optional<Error>&) { over->store(true); });
   } catch (const std::exception&) {
-    // Its end will not be reported, so it stays.
+    // The end of the event's stream will not be reported, so the event stays.
   }
   keep(one);
 }

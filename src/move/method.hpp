@@ -35,7 +35,7 @@ class OpenRequest {
   [[nodiscard]] virtual std::uint32_t peer() const = 0;
   /// A payload for this request; false if it expects none.
   virtual bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) = 0;
-  /// Its peer has been dropped: parts that have not begun to arrive will not.
+  /// The request's peer has been dropped: parts that have not begun to arrive will not.
   virtual void drop() = 0;
 };
 
@@ -75,7 +75,7 @@ struct Shared {
   }
 
   [[nodiscard]] bool dropped(std::uint32_t peer) const { return peers.at(peer).dropped; }
-  /// Its mapped memory is read no more either.
+  /// The peer's mapped memory is read no more either.
   [[nodiscard]] bool dropped_mapped(std::uint32_t peer) const {
     return peers.at(peer).dropped && !peers.at(peer).keeps_mapped;
   }

@@ -156,7 +156,7 @@ class PackedMethod final : public MessageMethod {
     }
   }
 
-  // Its peer was dropped meanwhile.
+  // The request's peer was dropped meanwhile.
   bool given_back(Request& request) {
     request.slot = {};
     shared_->tally.ended(Method::packed, request.sender);

@@ -172,7 +172,7 @@ class ReadMethod final : public MethodEngine {
     shared_->tally.ended(read.method, read.peer);
   }
 
-  // Its peer was dropped meanwhile.
+  // The peer of the list was dropped meanwhile.
   bool given_back(const Read& read) {
     if (!shared_->dropped(read.peer)) return false;
     shared_->give_back(read.peer, read.parts);

@@ -38,8 +38,8 @@ void Link::dial() {
   const bool locally = why_not_local_.empty();
   const auto proven = std::make_shared<bool>(false);  // owners: the two callbacks
   Connection::Events events;
-  // They are kept until the peer's proof: the next connection needs them if this one ends before that. What the source
-  // has granted on a connection ends with it.
+  // Waiting requests are kept until the peer's proof: the next connection needs them if this one ends before that. Leases
+  // that the source has granted on a connection end with it.
   events.greeted = [this](Connection& connection) {
     if (sends_early(connection)) send_waiting(connection);
     open_ahead();

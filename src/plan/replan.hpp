@@ -60,7 +60,7 @@ struct CarriedOver {
 /// `missing`: disjoint. Cost: O(n log n) in regions and pieces, and the number of pairs that overlap in their first dimension.
 CarriedOver carry_over(const Plan& plan, std::span<const PieceBox> missing, const Plan& other);
 
-/// Those of `missing` whose holders are all lost or corrupt, as gaps of the plan's target.
+/// The boxes of `missing` whose holders are all lost or corrupt, as gaps of the plan's target.
 std::vector<Gap> without_holder(const Plan& plan, std::span<const PieceBox> missing, std::span<const Rank> lost,
                                 const CorruptHolders& corrupt = {});
 

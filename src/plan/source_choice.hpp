@@ -71,7 +71,7 @@ class ReplicaReaders {
   /// `holders`: surviving holders of `held`; `candidates`: those of them that a reader would choose among. Valid until
   /// the next call.
   const Line& line(const Box& held, const std::vector<Rank>& holders, const std::vector<Rank>& candidates);
-  /// Those of `holders` that `target` chooses among: the ones on its host, else all.
+  /// The ranks of `holders` that `target` chooses among: those on its host, else all.
   [[nodiscard]] std::vector<Rank> candidates_of(const std::vector<Rank>& holders, Rank target) const;
 
  private:

@@ -48,7 +48,7 @@ class Descriptions {
   /// Layout ranks with unanswered requests; ascending.
   [[nodiscard]] std::vector<int> awaited() const;
   using Asked = std::set<std::pair<std::int32_t, std::uint32_t>>;  ///< members and their epochs
-  /// Who was joined by another one, and has not answered since.
+  /// Members that were joined by another one, and have not answered since.
   [[nodiscard]] const Asked& silent() const { return silent_; }
   /// Ignores further answers.
   void stop();

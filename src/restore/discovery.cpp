@@ -202,7 +202,7 @@ void Discovery::dial(const Records& records) {
   }
 }
 
-// Its publisher is most likely a source.
+// The publisher that is asked is most likely a source.
 void Discovery::asked(SourceLink& link) const {
   if (dials_early_) link.prepare_ahead();
 }
@@ -395,7 +395,7 @@ void Discovery::planned(bool everybody) {
   }
   if (overtaken_ && !are_published(planning_->records)) return try_to_plan();  // the plan names a withdrawn publication
   const ResolvedValues& resolved = planning_->resolved;
-  // What was left out may hold what nobody else holds: then it is waited for, and nothing counts as absent.
+  // A publication that was left out may hold what nobody else holds: then it is waited for, and nothing counts as absent.
   if (left_out_ && (!planning_->plan.gaps.empty() || !resolved.skipped.empty() || !resolved.zeroed.empty())) {
     if (overtaken_) try_to_plan();
     return;

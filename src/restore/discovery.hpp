@@ -77,7 +77,7 @@ class Discovery {
   /// Live publications at the requested step, by layout rank; without those that were found withdrawn.
   [[nodiscard]] Records sources() const;
   [[nodiscard]] bool are_published(const Records& records) const;
-  /// Those whose values are needed.
+  /// The records whose values are needed.
   [[nodiscard]] Records in_scope(Records records) const;
   [[nodiscard]] int source_ranks() const;
   /// There may be several states to choose from: with StepRule::newest_complete, or if several sessions have published
@@ -98,7 +98,7 @@ class Discovery {
   [[nodiscard]] bool is_older(const Records& records) const;
   void pass_over(const Records& records, const Error& why);
   void wait_for_descriptions(const Records& records);
-  /// Those that are described, once nothing more was for `notice`; none: they are waited for.
+  /// The records that are described, once no other was for `notice`; none: descriptions are waited for.
   [[nodiscard]] Records described_of(Records records);
   /// True: `limit` is not over since this began, and planning is tried again when it is.
   bool waits(std::optional<Clock::Time>& began, Duration limit, bool asks);

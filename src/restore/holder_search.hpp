@@ -40,7 +40,7 @@ class HolderSearch {
   /// Ignores further changes.
   void stop();
 
-  /// Its planning has the holders that were found; `unavailable` names those that are lost.
+  /// The planning of the result has the holders that were found; `unavailable` names the lost ones.
   [[nodiscard]] std::unique_ptr<Unfinished> take() { return std::move(unfinished_); }
   [[nodiscard]] ByteCount missing_bytes() const { return missing_bytes_; }
   /// Error for a deadline that passes now.

@@ -107,7 +107,7 @@ Inventory InventoryTask::inventory_of(const Records& all) const {
     for (const TensorLayout& tensor : section.manifest->tensors) values.erase(tensor.spec.key);
   }
   inventory.values.assign(values.begin(), values.end());
-  // Where nobody publishes the step, others tell the number of ranks.
+  // If no member publishes the step, other publications tell the number of ranks.
   const auto& of = records.empty() ? all : records;
   const int ranks = of.empty() ? 0 : known.manifests.at(of.front().manifest)->ranks;
   const PublishersInput input{services_.member(), false, inventory.step, ranks};

@@ -17,8 +17,8 @@ bool word_says_live(const Binding& binding) {
   return binding.word.is_mapped() && binding.word.says_live(binding.record.generation);
 }
 
-// What is read by hardware or the kernel is compared with a digest of its source, which checks its blocks first. Messages are
-// of checked blocks anyway, and loaded memory is checked here.
+// Bytes that hardware or the kernel reads are compared with a digest of their source, which checks its blocks first. Messages
+// are of checked blocks anyway, and loaded memory is checked here.
 bool wants_digests(const RestoreOptions& options, Movement::Sources sources,
                    std::span<const move::Transfer> transfers) {
   if (options.verify == Verify::digest) return true;

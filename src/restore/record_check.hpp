@@ -40,7 +40,7 @@ class RecordCheck {
  private:
   [[nodiscard]] bool is_own_gone(const wire::PublicationRecord& record) const;
   void ask_one(const wire::PublicationRecord& record);
-  /// One of those asked has answered, or never will.
+  /// A member that was asked has answered, or never will.
   void answered();
 
   Services& services_;

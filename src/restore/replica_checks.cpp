@@ -187,7 +187,7 @@ void ReplicaChecks::ask(std::size_t holder) {
       });
 }
 
-// Those of this process, a few batches at a time.
+// Boxes of this process, a few batches at a time.
 void ReplicaChecks::digest_more() {
   const std::size_t end = boxes_.elements.size() + (here_ ? boxes_.by_holder[*here_].size() : 0);
   while (!stopped_ && digesting_ < max_batches && next_local_ < end) {

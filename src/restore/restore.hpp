@@ -96,7 +96,7 @@ class Restore final {
   [[nodiscard]] std::string awaited(Stage stage) const;
   /// Changes while it gets on: with the bytes in place, or with the answers where no bytes move.
   [[nodiscard]] std::uint64_t advance(Stage stage) const;
-  /// Its name and rank, for the log.
+  /// Name and rank of the restore, for the log.
   [[nodiscard]] std::string title() const;
   /// For the log, when it has ended. `error`: null if it succeeded.
   [[nodiscard]] std::string outcome(const RestoreReport& report, const std::exception_ptr& error) const;

@@ -233,7 +233,7 @@ void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
   }
   if (!is_in(given_up_, source.holder())) lost_.push_back(source.holder());
   if (!loss_) loss_ = error;
-  // Its binding may be that of an earlier restore, which serves unless the caller forces a method.
+  // The source's binding may be that of an earlier restore, which serves unless the caller forces a method.
   const bool readable = is_bound(source.binding()) && !target_.method && Movement::outlives(source, {});
   if (!movement_ && readable) {
     log_loss(services_, error, "its memory is read on");
@@ -315,7 +315,7 @@ bool Run::can_continue() {
   return false;
 }
 
-// Those who have met in an exchange publish no more for it. A holder that is there, and that no fabric reaches, is no loss to
+// Members that have met in an exchange publish no more for it. A holder that is there, and that no fabric reaches, is no loss to
 // wait for: the caller has to hear of it.
 bool Run::may_be_held_later() const {
   return !target_.exchange_losses && code_in(loss_) == ErrorCode::peer_lost &&

@@ -25,8 +25,8 @@ Silence::Found Silence::look(std::span<const Sample> samples, Clock::Time now, b
   return found;
 }
 
-// Who owes nothing is asked for a sign of life only while another one is silent, whose place it may have to take; then at
-// once, however long nothing was heard.
+// A source that owes nothing is asked for a sign of life only while another one is silent, whose place it may have to take;
+// then at once, however long it has sent nothing.
 Duration Silence::silence_of(const Source& source, const Sample& sample, Clock::Time now) {
   Heard& heard = heard_[source.index()];
   const bool counts = sample.due || (in_doubt_ && !sample.nothing_more);

@@ -18,9 +18,9 @@ namespace shardwire::restore {
 class Silence {
  public:
   struct Found {
-    std::vector<Source*> silent;  ///< all that are
-    /// Others that have not answered either since the first of `silent` was silent for half of `notice`, whether or not they
-    /// owe something.
+    std::vector<Source*> silent;  ///< all silent sources
+    /// Other sources that have not answered either since the first of `silent` was silent for half of `notice`, whether or
+    /// not they owe something.
     std::vector<Source*> doubtful;
   };
 

@@ -96,7 +96,7 @@ class Source final {
   /// Reports to the source's restore. A call may release the source, but not destroy it.
   class Listener {
    public:
-    /// Its memory is known. Once.
+    /// The source's memory is known. Once.
     virtual void on_bound(Source& source) = 0;
     /// Once, last. `error` names the source; its code is `withdrawn` where the publication was taken back.
     virtual void on_lost(Source& source, const std::exception_ptr& error) = 0;
@@ -138,13 +138,13 @@ class Source final {
   /// Returns the lease and ignores further answers. Requires: no read of the source is in flight.
   void release();
 
-  /// Its lease, and requests while it is read.
+  /// The source's lease, and requests while it is read.
   [[nodiscard]] SourceRequests& requests() { return requests_; }
   [[nodiscard]] const SourceRequests& requests() const { return requests_; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] std::size_t index() const { return index_; }
   [[nodiscard]] Rank rank() const { return binding_.layout_rank; }
-  /// Its number in the plan.
+  /// The holder's number in the plan.
   [[nodiscard]] Rank holder() const { return binding_.holder; }
   [[nodiscard]] const Binding& binding() const { return binding_; }
   /// Was bound by this object, not by an earlier operation.

@@ -35,9 +35,9 @@ class StepChoice {
   [[nodiscard]] bool is_exhausted(const Records& published) const;
   void reset() { incomplete_.clear(); }
 
-  /// Those that are preferred to `taken` (by_preference()), the highest step first. `published`: at any step.
+  /// The steps that are preferred to `taken` (by_preference()), the highest first. `published`: at any step.
   [[nodiscard]] std::vector<IncompleteStep> incomplete_before(const Records& published, const StateOf& taken) const;
-  /// All of them, the highest step first.
+  /// All incomplete steps, the highest first.
   [[nodiscard]] std::vector<IncompleteStep> incomplete() const;
 
  private:

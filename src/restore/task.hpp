@@ -87,7 +87,7 @@ class RestoreTask final : public RunningRestore, private Owner {
   /// Logs what it waits for, when that is due.
   void look_at_wait();
   [[nodiscard]] RestoreReport report() const;
-  /// It has ended, with or without an error.
+  /// The restore has ended, with or without an error.
   [[nodiscard]] bool is_done() const { return stages_.stage() == Stage::done || stages_.stage() == Stage::failed; }
 
   Services& services_;

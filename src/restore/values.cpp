@@ -250,7 +250,7 @@ class Resolver {
     return {};
   }
 
-  // Its value, if it has one.
+  // The value of the rank, if it has one.
   [[nodiscard]] std::vector<Opinion> opinion_of(Rank rank, const Held& held) const {
     for (const auto& [sharers, value] : held.values) {
       const std::vector<Rank>& ranks = sharers_[sharers].ranks;

@@ -97,7 +97,7 @@ class Keeping {
   [[nodiscard]] std::uint64_t connection() const { return connection_; }
   /// Requires: allocate() has returned, and it is not settled.
   [[nodiscard]] std::uint64_t buffer() const { return *buffer_; }
-  /// It is published.
+  /// The publication stands.
   void settle() { buffer_.reset(); }
 
  private:

@@ -80,7 +80,7 @@ void check_bootstrap(const Bootstrap& bootstrap) {
   }
 }
 
-// Those that carry bytes to other processes as they are, for people.
+// The transports that carry bytes to other processes as they are, for people.
 std::string plain_transports(const Fabrics& fabrics) {
   std::string names;
   for (std::size_t i = 0; i < fabrics.size(); ++i) {
@@ -310,7 +310,7 @@ void SessionState::meet_keeper() {
   });
 }
 
-// One that the caller has given counts more than that of the store.
+// A key that the caller has given counts more than that of the store.
 void SessionState::use_job_key(const Bytes& key) {
   if (!key.empty() && bootstrap.job_key.empty()) give_job_key(key);
 }

@@ -9,7 +9,7 @@
 // on use. With C linkage it defines
 //   const char* shardwire_module_build();  module_build of support/module_build.hpp
 //   const void* shardwire_module_table();  the interface that the module and its user share
-// It shares headers with this library but no object code: it links its own copy of the code that it needs.
+// A module shares headers with this library but no object code: it links its own copy of the code that it needs.
 namespace shardwire::support {
 
 struct Module {

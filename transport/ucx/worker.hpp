@@ -13,7 +13,7 @@
 namespace shardwire::transport::ucx {
 
 inline constexpr unsigned message_id = 1;  // the only active message
-/// Both sides must agree, so it is part of the domain.
+/// Both sides must agree on the size, so it is part of the domain.
 inline constexpr const char* tcp_segment = "512K";
 
 struct Version {
