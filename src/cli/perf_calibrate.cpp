@@ -50,7 +50,6 @@ void refuse_others(const PerfWords& words) {
   if (!words.against.empty()) refuse("--against");
   if (words.ranks) refuse("--ranks");
   if (words.layers) refuse("--layers");
-  if (!words.plot.empty()) refuse("--plot");
   if (!words.output.empty()) refuse("--output");
   if (words.json) refuse("--json");
   if (!words.target.empty()) refuse("--target");

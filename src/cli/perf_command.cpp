@@ -55,7 +55,6 @@ int finish(const PerfWords& words, const perf::Setup& setup, const std::vector<p
     std::fflush(stdout);  // before the table, where both go to one file
   }
   if (!words.json) print_rows(rows);
-  if (!words.plot.empty()) write_text(words.plot, draw_rows(rows));
   return exit_done;
 }
 
@@ -69,7 +68,6 @@ int run(const PerfWords& words) {
   }
   if (words.json && !words.output.empty()) throw UsageError("--json prints the rows, --output writes them: name one");
   if (!words.output.empty()) require_writable("--output", words.output);
-  if (!words.plot.empty()) require_writable("--plot", words.plot);
   if (!launched) {
     const perf::Setup setup = setup_of(words, std::nullopt);
     std::vector<perf::Outcome> outcomes;
@@ -133,8 +131,6 @@ std::function<int()> declare_perf(CLI::App& app) {
       "print the rows, one JSON text a line, and no table (default: the table, and the rows too where standard "
       "output is no terminal)");
   app.add_option("--output", words->output, "write rows to this file instead of standard output, one JSON text a line")
-      ->type_name(file_type);
-  app.add_option("--plot", words->plot, "draw speed over run length into this SVG file; without a CASE")
       ->type_name(file_type);
   app.add_option("--target", words->target, "name of the measurement, kept in its rows");
   add_timeout(app, words->timeout_seconds, "seconds after which the run is aborted (default: 1800)");

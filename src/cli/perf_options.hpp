@@ -27,7 +27,6 @@ struct PerfWords {
   std::string calibration;
   std::string bytes;
   std::string output;
-  std::string plot;
   std::string target;
   std::string calibrate;  ///< output file
   std::vector<std::string> runs;
@@ -65,7 +64,5 @@ int calibrate(const PerfWords& words);
 
 /// For people, on standard error.
 void print_rows(const std::vector<nlohmann::ordered_json>& rows);
-/// An SVG of speed over run length. Requires: rows of a sweep.
-std::string draw_rows(const std::vector<nlohmann::ordered_json>& rows);
 
 }  // namespace shardwire::cli

@@ -135,7 +135,6 @@ void require_for_case(const PerfWords& words) {
   if (words.ranks) refuse("--ranks");
   if (words.pairs) refuse("--pairs");
   if (!words.bytes.empty()) refuse("--bytes");
-  if (!words.plot.empty()) refuse("--plot");
 }
 
 void add_case(perf::Setup& setup, const PerfWords& words) {

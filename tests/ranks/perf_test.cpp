@@ -138,9 +138,8 @@ std::size_t count(const std::string& text, const std::string& part) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(a_sweep_has_a_row_for_each_run_length_and_method) {
-  const TemporaryFile plot;
-  const CommandResult result = perf({"--runs", "256,1K,..,16K", "--bytes", "64K", "--ranks", "3", "--repeats", "2",
-                                     "--transport", transport(), "--plot", plot.path});
+  const CommandResult result =
+      perf({"--runs", "256,1K,..,16K", "--bytes", "64K", "--ranks", "3", "--repeats", "2", "--transport", transport()});
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
   std::map<std::string, std::set<std::uint64_t>> runs;
   for (const Json& row : rows_of(result.out)) {
@@ -160,13 +159,6 @@ BOOST_AUTO_TEST_CASE(a_sweep_has_a_row_for_each_run_length_and_method) {
   const std::vector<std::string> possible = transport() == "tcp" ? std::vector<std::string>{"local", "zcopy", "packed"}
                                                                  : std::vector<std::string>{"local", "mapped"};
   for (const std::string& method : possible) BOOST_TEST(runs.count(method) == 1, method);
-  // One line per method, and a dashed one for the reference measurement.
-  const std::string svg = plot.text();
-  BOOST_TEST(count(svg, "class=\"method\"") == runs.size());
-  BOOST_TEST(count(svg, "class=\"bound\"") == 1);
-  for (const auto& [method, lengths] : runs) BOOST_TEST(count(svg, "data-name=\"" + method + "\"") == 1, method);
-  const std::string check = "xml.dom.minidom.parse(" + Json(plot.path).dump() + ")";
-  BOOST_TEST(RunningCommand({"/usr/bin/python3", "-c", "import xml.dom.minidom; " + check}).wait().exit_code == 0);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_local_can_be_measured_alone) {
