@@ -15,9 +15,9 @@ struct FabricChannel {
 
   std::unique_ptr<transport::Endpoint> endpoint;
   bool proven = false;   ///< bytes have been read over it
-  bool aborted = false;  ///< this process has given it up, regardless of later reports
+  bool aborted = false;  ///< by this process, regardless of later reports
 
-  void give_up() {
+  void abort() {
     if (std::exchange(aborted, true)) return;
     endpoint->abort();
   }

@@ -234,22 +234,22 @@ void Link::close_unused() {
   }
 }
 
-void Link::give_up(std::size_t fabric, std::uint64_t sockets) {
+void Link::replace_sockets(std::size_t fabric, std::uint64_t sockets) {
   FabricState& state = fabric_states_[fabric];
   if (state.token != sockets) return;
   state.sockets.clear();
-  if (state.channel) state.channel->give_up();
+  if (state.channel) state.channel->abort();
 }
 
 void Link::rule_out(std::size_t fabric, FabricChannel& channel, const Error& why) {
-  channel.give_up();
+  channel.abort();
   FabricState& state = fabric_states_[fabric];
   if (state.channel.get() == &channel) state.ruled_out = why;
 }
 
 void Link::abort_channels() {
   for (const FabricState& state : fabric_states_) {
-    if (state.channel) state.channel->give_up();
+    if (state.channel) state.channel->abort();
   }
 }
 

@@ -78,11 +78,11 @@ class Link final : public SourceLink {
   /// source has said hello.
   void prepare_ahead() override;
   /// The source reports that these sockets have ended: opens others, unless that was done meanwhile.
-  void give_up(std::size_t fabric, std::uint64_t sockets) override;
-  /// The fabric does not carry what it promised: gives this channel up, and unless there is another by now, prepares
+  void replace_sockets(std::size_t fabric, std::uint64_t sockets) override;
+  /// The fabric does not carry what it promised: aborts this channel, and unless there is another by now, prepares
   /// none again.
   void rule_out(std::size_t fabric, FabricChannel& channel, const Error& why) override;
-  /// Gives all channels up; an operation that needs one creates a new one.
+  /// Aborts all channels; an operation that needs one creates a new one.
   void abort_channels() override;
   /// The fabric's part of a Bind. Requires: it is prepared.
   [[nodiscard]] wire::FabricHandle handle(std::size_t fabric) const override;

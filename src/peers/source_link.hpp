@@ -69,11 +69,11 @@ class SourceLink {
   /// prepare() that was called meanwhile; a later one tries again.
   virtual void prepare_ahead() = 0;
   /// The source reports that these sockets have ended: opens others, unless that was done meanwhile.
-  virtual void give_up(std::size_t fabric, std::uint64_t sockets) = 0;
-  /// The fabric does not carry what it promised: gives this channel up, and unless there is another by now, prepares
+  virtual void replace_sockets(std::size_t fabric, std::uint64_t sockets) = 0;
+  /// The fabric does not carry what it promised: aborts this channel, and unless there is another by now, prepares
   /// none again.
   virtual void rule_out(std::size_t fabric, FabricChannel& channel, const Error& why) = 0;
-  /// Gives all channels up; an operation that needs one creates a new one.
+  /// Aborts all channels; an operation that needs one creates a new one.
   virtual void abort_channels() = 0;
   /// The fabric's part of a Bind. Requires: it is prepared.
   [[nodiscard]] virtual wire::FabricHandle handle(std::size_t fabric) const = 0;

@@ -69,7 +69,7 @@ const FabricChannel* Binding::message_channel() const {
 void Binding::unbind() {
   generation = 0;
   connected.clear();
-  excluded = given_up;
+  excluded = failed_fabrics;
   lacked_resources = false;
   peer_ended = false;
   regions.clear();

@@ -50,10 +50,10 @@ struct Binding {
 
   std::uint64_t generation = 0;  ///< of the bound publication; 0: none yet
   std::vector<ConnectedFabric> connected;
-  std::map<std::size_t, std::string> given_up;  ///< fabrics that this restore uses no longer, with reasons
-  std::map<std::size_t, std::string> excluded;  ///< fabrics that could not be bound, with reasons; those given up too
-  bool lacked_resources = false;                ///< at least one of them for lack of resources
-  bool peer_ended = false;                      ///< at least one of them because the peer ended its connection
+  std::map<std::size_t, std::string> failed_fabrics;  ///< that this restore uses no longer, with reasons
+  std::map<std::size_t, std::string> excluded;        ///< fabrics that were not bound, with reasons; failed ones too
+  bool lacked_resources = false;                      ///< at least one of them for lack of resources
+  bool peer_ended = false;                            ///< at least one of them because the peer ended its connection
   std::vector<SourceRegion> regions;
   std::vector<wire::TensorHandle> handles;  ///< by position in `tensors`
   int unregistered_path = no_path;          ///< the best for memory outside all regions

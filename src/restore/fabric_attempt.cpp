@@ -54,7 +54,7 @@ void FabricAttempt::answered(Round round, std::uint64_t sockets, wire::Message& 
   // The source may be the first to know that the sockets have ended.
   const bool ended = failure != nullptr && failure->code == ErrorCode::peer_lost && sockets != 0;
   if (ended && round == Round::first) {
-    setup_.binding.link->give_up(fabric_, sockets);
+    setup_.binding.link->replace_sockets(fabric_, sockets);
     return prepare(Round::last);
   }
   if (failure != nullptr && setup_.tolerant) return events_.excluded(Error(failure->code, failure->message));

@@ -281,7 +281,7 @@ void Movement::lose(const Source& source) {
   if (tally().owed_bytes(static_cast<std::uint32_t>(index)) == 0) return;
   const bool stays_mapped = left_.at(index).mapped == move::Engine::Mapped::kept;
   for (const ConnectedFabric& one : source.binding().connected) {
-    if (!stays_mapped || !one.path.map) one.channel->give_up();
+    if (!stays_mapped || !one.path.map) one.channel->abort();
   }
 }
 
@@ -302,7 +302,7 @@ std::vector<std::size_t> Movement::lose_path(const Source& source) {
     const ConnectedFabric& one = binding.connected[i];
     const bool carries = !one.path.map && (binding.path.read_by == i || binding.path.sent_by == i);
     if (any_failed ? !one.channel->endpoint->failed() : !carries) continue;
-    one.channel->give_up();
+    one.channel->abort();
     fabrics.push_back(one.fabric);
   }
   return fabrics;
@@ -553,7 +553,7 @@ void Movement::abort_connections(bool keeps_links) {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const Binding& binding = sources_[i]->binding();
     if (!binding.link || !engine_->writes_from(static_cast<std::uint32_t>(i))) continue;
-    for (const ConnectedFabric& one : binding.connected) one.channel->give_up();
+    for (const ConnectedFabric& one : binding.connected) one.channel->abort();
     binding.link->abort_channels();
     if (keeps_links || binding.link->watchers() > 1) continue;
     binding.link->abort(

@@ -45,7 +45,7 @@ std::vector<RejectedPath> rejected_before(const Binding& binding, const PathInpu
 ErrorCode code_of_refusal(const Binding& binding) {
   if (binding.lacked_resources) return ErrorCode::out_of_resources;
   if (binding.peer_ended) return ErrorCode::peer_lost;
-  return binding.given_up.empty() ? ErrorCode::unsupported : ErrorCode::transport_failed;
+  return binding.failed_fabrics.empty() ? ErrorCode::unsupported : ErrorCode::transport_failed;
 }
 
 [[noreturn]] void refuse(const Binding& binding, const PathInputs& inputs) {

@@ -24,15 +24,15 @@ void PathFailures::add(Rank source, std::size_t fabric, bool progressed, const s
   if (failures.in_a_row > 1) wait_ = std::max(wait_, first_wait * (1 << std::min(failures.in_a_row - 2, max_in_a_row)));
 }
 
-std::map<std::size_t, std::string> PathFailures::given_up(Rank source) const {
-  std::map<std::size_t, std::string> given_up;
+std::map<std::size_t, std::string> PathFailures::failed_fabrics(Rank source) const {
+  std::map<std::size_t, std::string> failed_fabrics;
   const auto found = failures_.find(source);
-  if (found == failures_.end()) return given_up;
+  if (found == failures_.end()) return failed_fabrics;
   for (const auto& [fabric, failures] : found->second) {
     if (failures.in_a_row < max_in_a_row) continue;
-    given_up[fabric] = fmt::format("it failed {} times in a row: {}", failures.in_a_row, failures.why);
+    failed_fabrics[fabric] = fmt::format("it failed {} times in a row: {}", failures.in_a_row, failures.why);
   }
-  return given_up;
+  return failed_fabrics;
 }
 
 std::vector<Rank> PathFailures::standing() const {

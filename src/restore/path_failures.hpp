@@ -16,14 +16,14 @@ namespace shardwire::restore {
 /// Threads: loop thread only.
 class PathFailures {
  public:
-  /// A fabric is given up for a source after so many failures in a row.
+  /// A fabric is used no longer for a source after so many failures in a row.
   static constexpr int max_in_a_row = 8;
 
   /// The connection to this holder over this fabric has failed. `progressed`: it had carried bytes, so that the count begins
   /// anew. `why`: for people.
   void add(Rank holder, std::size_t fabric, bool progressed, const std::string& why);
-  /// Fabrics that are given up for this holder, with the reasons.
-  [[nodiscard]] std::map<std::size_t, std::string> given_up(Rank holder) const;
+  /// Fabrics that are used no longer for this holder, with the reasons.
+  [[nodiscard]] std::map<std::size_t, std::string> failed_fabrics(Rank holder) const;
   /// A connection to this holder was given up although it had not failed: nothing came over it.
   void stood_still(Rank holder) { ++standstills_[holder]; }
   /// Holders of which one did: the last to be chosen in this restore.

@@ -301,7 +301,7 @@ void Restore::resume() {
 
 // --- the end, or another plan ---
 
-void Restore::give_up(Rank source, const Error& withdrawn) {
+void Restore::note_withdrawn(Rank source, const Error& withdrawn) {
   gone_ = LostSource{source, withdrawn.code(), withdrawn.what(), target_.seconds_at(services_.clock().now())};
 }
 

@@ -59,7 +59,7 @@ class Restore final {
   void proceed();
   void directory_changed() { search_ ? search_->directory_changed() : discovery_.directory_changed(); }
   /// Notes for the report that this source has withdrawn its publication. A restart follows.
-  void give_up(Rank source, const Error& withdrawn);
+  void note_withdrawn(Rank source, const Error& withdrawn);
   /// Restarts with another plan, once quiet(). Moves every byte again: received bytes belong to an outdated generation.
   /// `gone`: a publication found withdrawn, which rosters may still name. `withdrawn`: see Discovery::restart().
   void restart(const std::optional<wire::PublicationRecord>& gone, const std::optional<Error>& withdrawn);

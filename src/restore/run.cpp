@@ -26,7 +26,7 @@ std::vector<Binding> bindings_for(const Planning& planning, const Target& target
                                   const PathFailures& failures) {
   if (earlier == nullptr) {
     std::vector<Binding> bindings = name_sources(planning, *target.wanted.manifest, target.places);
-    for (Binding& one : bindings) one.given_up = failures.given_up(one.holder);
+    for (Binding& one : bindings) one.failed_fabrics = failures.failed_fabrics(one.holder);
     return bindings;
   }
   std::vector<Binding> bindings = std::move(earlier->bindings);
@@ -229,9 +229,9 @@ void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
   if (!outlived) return owner_.on_source_ended(source, error);
   if (connects_again) {
     slow_.push_back(source.holder());
-    given_up_.push_back(source.holder());
+    set_aside_.push_back(source.holder());
   }
-  if (!is_in(given_up_, source.holder())) lost_.push_back(source.holder());
+  if (!is_in(set_aside_, source.holder())) lost_.push_back(source.holder());
   if (!loss_) loss_ = error;
   // The source's binding may be that of an earlier restore, which serves unless the caller forces a method.
   const bool readable = is_bound(source.binding()) && !target_.method && Movement::outlives(source, {});
@@ -270,7 +270,7 @@ bool Run::may_be_reached(const Source& source) {
   const Binding& binding = source.binding();
   if (!binding.peer_ended || !binding.link || binding.link->broken() || is_bound(binding)) return false;
   for (const auto& [fabric, why] : binding.excluded) {
-    if (!binding.given_up.contains(fabric)) failures_.add(source.holder(), fabric, false, why);
+    if (!binding.failed_fabrics.contains(fabric)) failures_.add(source.holder(), fabric, false, why);
   }
   return true;
 }
@@ -290,7 +290,7 @@ void Run::on_silent(const Silence::Found& found) {
     without.push_back(source->holder());
     const auto owed = movement_ ? movement_->owed_by(*source) : scheduled_of(source->holder());
     if (!without_holder(planning_->plan, owed, without).empty()) continue;
-    given_up_.push_back(source->holder());
+    set_aside_.push_back(source->holder());
     replaceable.push_back(source);
   }
   const double seconds = seconds_of(target_.options.notice);
@@ -324,7 +324,7 @@ bool Run::may_be_held_later() const {
 
 std::vector<PieceBox> Run::undelivered() const {
   if (movement_) return movement_->undelivered();
-  if (lost_.empty() && given_up_.empty()) return {};
+  if (lost_.empty() && set_aside_.empty()) return {};
   return scheduled_of(std::nullopt);
 }
 

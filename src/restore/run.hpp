@@ -150,15 +150,15 @@ class Run final : private Sources::Listener {
   Standstill standstill_;     // while it moves
   SlowSources slow_sources_;  // likewise
   std::vector<Rank> lost_;
-  std::vector<Rank> silent_;    // given up or not; may be heard again
-  std::vector<Rank> slow_;      // or at a standstill, or connected again
-  std::vector<Rank> given_up_;  // of the silent ones, and those that are connected again
+  std::vector<Rank> silent_;     // set aside or not; may be heard again
+  std::vector<Rank> slow_;       // or at a standstill, or connected again
+  std::vector<Rank> set_aside_;  // of the silent ones, and those that are connected again
   std::exception_ptr loss_;
   struct Loss {
     std::size_t source;  // index
     LostSource report;
   };
-  std::vector<Loss> losses_;  // for the report: of lost_ and given_up_
+  std::vector<Loss> losses_;  // for the report: of lost_ and set_aside_
   bool stopped_ = false;
 };
 

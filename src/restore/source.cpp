@@ -145,7 +145,7 @@ void Source::find_link() {
 void Source::request_lease() {
   // Beside the lease, unless an earlier operation has connected it.
   const bool connects = options_.fabrics.connect == SourceFabrics::Connect::needed;
-  if (connects && binding_.excluded.empty() && binding_.given_up.empty()) binding_.link->prepare_ahead();
+  if (connects && binding_.excluded.empty() && binding_.failed_fabrics.empty()) binding_.link->prepare_ahead();
   requests_.ask_for_lease([this] {
     const bool holds = binding_.generation == binding_.record.generation && fabrics_.suffice();
     fire(state_ == State::leasing && holds ? Event::binding_holds : Event::lease_granted);
@@ -203,7 +203,7 @@ std::optional<Clock::Time> Source::heard(Duration quiet) const {
 }
 
 void Source::release() {
-  end(Event::given_up, nullptr);
+  end(Event::dismissed, nullptr);
   requests_.give_back();
 }
 

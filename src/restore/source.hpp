@@ -62,9 +62,9 @@ class Source final {
     word_unclear,  ///< the word is not live, or unreadable
     intact,        ///< the source confirms it
     link_ended,
-    refused,   ///< the source has withdrawn the publication
-    failed,    ///< any other failure that makes the source unusable
-    given_up,  ///< the restore is over, or continues without this source
+    refused,    ///< the source has withdrawn the publication
+    failed,     ///< any other failure that makes the source unusable
+    dismissed,  ///< the restore is over, or continues without this source
   };
   enum class Action : std::uint8_t {
     wait,
@@ -210,7 +210,7 @@ inline constexpr std::array<Source::End, 4> Source::ends{{
     {Event::link_ended, State::lost},
     {Event::failed, State::lost},
     {Event::refused, State::withdrawn},
-    {Event::given_up, State::released},
+    {Event::dismissed, State::released},
 }};
 
 }  // namespace shardwire::restore

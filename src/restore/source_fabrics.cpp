@@ -26,7 +26,7 @@ void SourceFabrics::restart() {
   const auto common =
       common_fabrics(services_.fabrics().open, binding_.link->peer().fabrics, binding_.link->is_local());
   candidates_.assign(common.begin(), common.end());
-  std::erase_if(candidates_, [this](std::size_t fabric) { return binding_.given_up.contains(fabric); });
+  std::erase_if(candidates_, [this](std::size_t fabric) { return binding_.failed_fabrics.contains(fabric); });
 }
 
 bool SourceFabrics::connect_next() {

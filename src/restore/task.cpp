@@ -223,7 +223,7 @@ void RestoreTask::on_path_lost(Source& source, PathLoss loss, const std::string&
 bool RestoreTask::restart(std::optional<wire::PublicationRecord> gone, std::optional<Error> withdrawn) {
   const Stage stage = stages_.stage();
   if (!reads(stage) || !(withdrawn ? replaces_withdrawn_ : replaces_paths_)) return false;
-  if (gone && withdrawn) restore_.give_up(Rank{gone->layout_rank}, *withdrawn);
+  if (gone && withdrawn) restore_.note_withdrawn(Rank{gone->layout_rank}, *withdrawn);
   gone_ = std::move(gone);
   withdrawn_ = std::move(withdrawn);
   ending_ = Ending::restart;

@@ -136,7 +136,7 @@ class MadeLink final : public SourceLink {
     // Recorded calls.
     int prepared = 0;
     std::vector<Prepared> preparing{};
-    std::vector<std::uint64_t> given_up{};   ///< tokens of sockets
+    std::vector<std::uint64_t> replaced{};   ///< tokens of sockets
     std::vector<std::string> ruled_out{};    ///< reasons
     std::vector<std::size_t> descriptors{};  ///< number received with each region
     std::shared_ptr<FabricChannel> channel{};
@@ -238,10 +238,12 @@ class MadeLink final : public SourceLink {
     }
   }
   void prepare_ahead() override { ++prepared_ahead; }
-  void give_up(std::size_t fabric, std::uint64_t sockets) override { fabrics[fabric].given_up.push_back(sockets); }
+  void replace_sockets(std::size_t fabric, std::uint64_t sockets) override {
+    fabrics[fabric].replaced.push_back(sockets);
+  }
   void rule_out(std::size_t fabric, FabricChannel& channel, const Error& why) override {
     if (&channel == fabrics[fabric].channel.get()) fabrics[fabric].ruled_out.push_back(why.what());
-    channel.give_up();
+    channel.abort();
   }
   void abort_channels() override { throw std::logic_error("a source aborts no channel"); }
   [[nodiscard]] wire::FabricHandle handle(std::size_t fabric) const override {

@@ -24,11 +24,11 @@ void fail(PathFailures& failures, int times, std::size_t fabric = tcp) {
 BOOST_AUTO_TEST_CASE(a_fabric_is_given_up_for_one_source_after_so_many_failures_in_a_row) {
   PathFailures failures;
   fail(failures, PathFailures::max_in_a_row - 1);
-  BOOST_TEST(failures.given_up(source).empty());
+  BOOST_TEST(failures.failed_fabrics(source).empty());
   fail(failures, 1);
-  BOOST_TEST(failures.given_up(source).at(tcp) == "it failed 8 times in a row: reset");
-  BOOST_TEST(failures.given_up(Rank{2}).empty());
-  BOOST_TEST(failures.given_up(source).size() == 1U);
+  BOOST_TEST(failures.failed_fabrics(source).at(tcp) == "it failed 8 times in a row: reset");
+  BOOST_TEST(failures.failed_fabrics(Rank{2}).empty());
+  BOOST_TEST(failures.failed_fabrics(source).size() == 1U);
 }
 
 BOOST_AUTO_TEST_CASE(a_connection_that_has_carried_bytes_begins_the_count_anew) {
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(a_connection_that_has_carried_bytes_begins_the_count_anew) 
   for (int round = 0; round < 100; ++round) {
     fail(failures, PathFailures::max_in_a_row - 1);
     failures.add(source, tcp, true, "reset");
-    BOOST_TEST(failures.given_up(source).empty());
+    BOOST_TEST(failures.failed_fabrics(source).empty());
     BOOST_TEST((failures.take_wait() > 0ms));
   }
 }
@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(fabrics_are_counted_apart) {
   PathFailures failures;
   fail(failures, PathFailures::max_in_a_row, tcp);
   fail(failures, PathFailures::max_in_a_row - 1, 2);
-  BOOST_TEST(failures.given_up(source).size() == 1U);
+  BOOST_TEST(failures.failed_fabrics(source).size() == 1U);
 }
 
 BOOST_AUTO_TEST_CASE(the_first_failure_is_followed_at_once_and_others_after_twice_the_time) {

@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(a_fabric_that_cannot_be_prepared_is_excluded_and_logged) {
 
 BOOST_AUTO_TEST_CASE(a_fabric_that_was_given_up_is_not_tried_and_the_next_one_is_bound) {
   MadeSource made;
-  made.binding.given_up = {{shm, "it failed 8 times in a row: reset"}};
+  made.binding.failed_fabrics = {{shm, "it failed 8 times in a row: reset"}};
   made.link->offer({shm, tcp});
   made.start_with_lease();
   BOOST_TEST(made.fabric(shm).prepared == 0);
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(a_fabric_that_was_given_up_is_not_tried_and_the_next_one_is
 
 BOOST_AUTO_TEST_CASE(a_source_whose_fabrics_were_all_given_up_is_lost_naming_it_and_them) {
   MadeSource made;
-  made.binding.given_up = {{shm, "it failed 8 times in a row: reset"}};
+  made.binding.failed_fabrics = {{shm, "it failed 8 times in a row: reset"}};
   made.link->offer({shm});
   made.start_with_lease();
   BOOST_REQUIRE(made.listener.error.has_value());
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(sockets_are_opened_beside_the_lease_where_a_fabric_will_car
 
 BOOST_AUTO_TEST_CASE(no_sockets_are_opened_ahead_where_a_fabric_was_given_up) {
   MadeSource made;
-  made.binding.given_up = {{tcp, "it failed 8 times in a row: reset"}};
+  made.binding.failed_fabrics = {{tcp, "it failed 8 times in a row: reset"}};
   made.link->offer({shm, tcp});
   made.start();
   BOOST_TEST(made.link->prepared_ahead == 0);
@@ -248,7 +248,7 @@ BOOST_AUTO_TEST_CASE(sockets_that_had_ended_are_opened_once_more) {
   BOOST_TEST(asked<wire::Bind>(made).fabrics[0].sockets == 5U);
   made.fabric(tcp).sockets = 6;
   made.link->refuse(ErrorCode::peer_lost, "they have ended");
-  BOOST_TEST((made.fabric(tcp).given_up == std::vector<std::uint64_t>{5}));
+  BOOST_TEST((made.fabric(tcp).replaced == std::vector<std::uint64_t>{5}));
   BOOST_TEST(made.fabric(tcp).prepared == 2);
   BOOST_TEST(asked<wire::Bind>(made).fabrics[0].sockets == 6U);
   BOOST_TEST(made.source->requests().unanswered() == 1);
@@ -264,7 +264,7 @@ BOOST_AUTO_TEST_CASE(sockets_that_have_ended_twice_lose_the_source) {
   made.start_with_lease();
   made.link->refuse(ErrorCode::peer_lost, "they have ended");
   made.link->refuse(ErrorCode::peer_lost, "they have ended");
-  BOOST_TEST(made.fabric(tcp).given_up.size() == 1U);
+  BOOST_TEST(made.fabric(tcp).replaced.size() == 1U);
   BOOST_TEST(made.state() == "lost");
   BOOST_TEST(code_of(made) == "peer_lost");
   require_over(made);
@@ -275,7 +275,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_misses_sockets_where_there_are_none_is_lost) 
   made.link->offer({tcp});
   made.start_with_lease();
   made.link->refuse(ErrorCode::peer_lost, "they have ended");
-  BOOST_TEST(made.fabric(tcp).given_up.empty());
+  BOOST_TEST(made.fabric(tcp).replaced.empty());
   BOOST_TEST(made.state() == "lost");
   BOOST_TEST(code_of(made) == "peer_lost");
 }
@@ -671,7 +671,7 @@ BOOST_AUTO_TEST_CASE(where_every_fabric_is_bound_sockets_that_have_ended_twice_e
   made.link->offer({tcp});
   made.start_with_lease();
   made.link->refuse(ErrorCode::peer_lost, "they have ended");
-  BOOST_TEST(made.fabric(tcp).given_up.size() == 1U);
+  BOOST_TEST(made.fabric(tcp).replaced.size() == 1U);
   made.link->refuse(ErrorCode::peer_lost, "they have ended again");
   BOOST_TEST(excluded(made, tcp) == "they have ended again");
   BOOST_TEST(made.state() == "bound");

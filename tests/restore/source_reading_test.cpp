@@ -415,7 +415,7 @@ BOOST_AUTO_TEST_CASE(payload_that_is_refused_over_a_channel_that_was_aborted_is_
   Names why;
   made.source->requests().ask_for_payload({.request = 50, .lease = 0, .parts = {}},
                                           [&](const std::string& text) { why.push_back(text); });
-  made.fabric(tcp).channel->give_up();
+  made.fabric(tcp).channel->abort();
   made.link->refuse(ErrorCode::peer_lost, "the connection is gone");
   BOOST_TEST((why == Names{"the connection is gone"}));
   BOOST_TEST(made.state() == "moving");

@@ -183,7 +183,7 @@ const std::vector<Ending> endings{
     {Event::failed, ErrorCode::transport_failed,
      [](MadeSource& made) { ask_and_be_refused(made, ErrorCode::transport_failed); }},
     {Event::refused, ErrorCode::withdrawn, [](MadeSource& made) { ask_and_be_refused(made, ErrorCode::withdrawn); }},
-    {Event::given_up, {}, [](MadeSource& made) { made.source->release(); }},
+    {Event::dismissed, {}, [](MadeSource& made) { made.source->release(); }},
 };
 const std::vector<Ending> endings_of_resolving{
     {Event::link_ended, ErrorCode::peer_lost,
@@ -201,7 +201,7 @@ const std::vector<Ending> endings_of_resolving{
        made.binding.record.member = MadeServices::own_member;
        made.start();
      }},
-    {Event::given_up,
+    {Event::dismissed,
      {},
      [](MadeSource& made) {
        // The restore releases the source before starting it.
@@ -380,7 +380,7 @@ BOOST_DATA_TEST_CASE(a_source_that_has_ended_asks_nothing_and_ends_once,
   made.source->requests().ask_for_payload({.request = 50, .lease = 0, .parts = {}}, [](const std::string&) {});
   BOOST_TEST(made.link->requests_made == requests);
   if (endings[second].event == Event::link_ended) made.link->end(no_route);
-  if (endings[second].event == Event::given_up) made.source->release();
+  if (endings[second].event == Event::dismissed) made.source->release();
   BOOST_TEST(made.state() == state);
   BOOST_TEST(made.listener.calls() == reports);
   require_over(made);

@@ -83,7 +83,7 @@ bool Connection::progress() {
   for (const auto& stream : streams_) {
     if (state_ == State::open && stream->can_write(outgoing_)) moved = stream->write(outgoing_, turn_bytes) || moved;
   }
-  if (moved && state_ == State::ending) gives_up_at_ = WallClock::now() + grace;
+  if (moved && state_ == State::ending) grace_ends_at_ = WallClock::now() + grace;
   return moved;
 }
 
@@ -188,15 +188,15 @@ void Connection::end_stream(const std::string& why) {
   if (state_ == State::open) {
     state_ = State::ending;
     fault_ = {ErrorCode::peer_lost, "the peer is gone: " + why};
-    gives_up_at_ = WallClock::now() + grace;
+    grace_ends_at_ = WallClock::now() + grace;
     engine_.await_end(*this);
     fail_sends(fault_);
   }
   const bool all = std::all_of(streams_.begin(), streams_.end(), [](const auto& stream) { return stream->ended(); });
-  if (state_ == State::ending && all) give_up();
+  if (state_ == State::ending && all) end_grace();
 }
 
-void Connection::give_up() {
+void Connection::end_grace() {
   state_ = State::closed;
   fail_receives(fault_);
   close_streams(false);

@@ -34,8 +34,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool progress();
   [[nodiscard]] bool has_work() const;
   /// After the peer has ended a stream: when the grace period of the other streams is over.
-  [[nodiscard]] WallClock::time_point gives_up_at() const { return gives_up_at_; }
-  void give_up();
+  [[nodiscard]] WallClock::time_point grace_ends_at() const { return grace_ends_at_; }
+  void end_grace();
   bool queued = false;  ///< in the engine's list of connections with work
 
   // Called by streams.
@@ -83,7 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   State state_ = State::open;
   bool endpoint_gone_ = false;
   Fault fault_;  // of operations posted after the connection was closed
-  WallClock::time_point gives_up_at_{};
+  WallClock::time_point grace_ends_at_{};
   std::vector<std::unique_ptr<Stream>> streams_;
   Outgoing outgoing_;
   IncomingMessages incoming_;

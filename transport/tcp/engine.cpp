@@ -109,7 +109,7 @@ bool Engine::progress() {
     const Turn turn(*this, take_front(ready_));
     moved = turn.run() || moved;
   }
-  give_up_overdue();
+  end_overdue();
   for (std::size_t left = finished_.size(); left > 0 && !finished_.empty(); --left) {
     const Finished finished = take_front(finished_);
     if (finished.sender && finished.sender->endpoint_is_gone()) continue;
@@ -119,22 +119,23 @@ bool Engine::progress() {
   return moved;
 }
 
-void Engine::give_up_overdue() {
+void Engine::end_overdue() {
   if (ending_.empty()) return;
   const auto now = WallClock::now();
   const auto all = ending_;  // a copy: connections that end leave the list
   for (const auto& connection : all) {
-    if (connection->gives_up_at() <= now) connection->give_up();
+    if (connection->grace_ends_at() <= now) connection->end_grace();
   }
 }
 
 bool Engine::arm() {
   if (!ready_.empty() || !finished_.empty()) return false;
   if (ending_.empty()) return true;
-  const auto first = std::min_element(ending_.begin(), ending_.end(),
-                                      [](const auto& a, const auto& b) { return a->gives_up_at() < b->gives_up_at(); });
+  const auto first = std::min_element(ending_.begin(), ending_.end(), [](const auto& a, const auto& b) {
+    return a->grace_ends_at() < b->grace_ends_at();
+  });
   const auto left =
-      std::max<WallClock::duration>((*first)->gives_up_at() - WallClock::now(), std::chrono::nanoseconds(1));
+      std::max<WallClock::duration>((*first)->grace_ends_at() - WallClock::now(), std::chrono::nanoseconds(1));
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   itimerspec at{};
   at.it_value = {.tv_sec = seconds.count(), .tv_nsec = (left - seconds).count()};

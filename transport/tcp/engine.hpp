@@ -54,7 +54,7 @@ class Engine {
   class Turn;
 
   void take_events();
-  void give_up_overdue();
+  void end_overdue();
 
   support::Descriptor epoll_;
   support::Descriptor timer_;

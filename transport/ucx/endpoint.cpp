@@ -69,7 +69,7 @@ UcxEndpoint::~UcxEndpoint() {
 void UcxEndpoint::close() {
   const ScopedLogSuppression no_log;
   reads_.reset();
-  worker_->give_up([this](const Operation& operation) { return operation.endpoint == this; });
+  worker_->drop_completions([this](const Operation& operation) { return operation.endpoint == this; });
   if (!peer_is_gone()) {
     const auto deadline = WallClock::now() + parting_time;
     while (!connection_->ready() && WallClock::now() < deadline) ucp_worker_progress(worker_->handle());

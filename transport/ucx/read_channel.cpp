@@ -80,7 +80,7 @@ ReadChannel::ReadChannel(ReadingDevice device, ByteView peer, const void* owner)
 
 ReadChannel::~ReadChannel() {
   const ScopedLogSuppression no_log;
-  worker_->give_up([this](const Operation& operation) { return operation.endpoint == owner_; });
+  worker_->drop_completions([this](const Operation& operation) { return operation.endpoint == owner_; });
   abort({ErrorCode::cancelled, "the endpoint to the peer was closed"});
   const auto deadline = WallClock::now() + drain_time;
   while (window_->under_way > 0 && WallClock::now() < deadline) ucp_worker_progress(worker_->handle());

@@ -191,7 +191,7 @@ UcxFabric::UcxFabric(FindDevices find_devices)
 UcxFabric::~UcxFabric() {
   const ScopedLogSuppression no_log;
   for (UcxEndpoint* const endpoint : *endpoints_) endpoint->close();
-  worker_->give_up([](const Operation&) { return true; });
+  worker_->drop_completions([](const Operation&) { return true; });
   worker_->finished.clear();
   worker_->release_all();
 }

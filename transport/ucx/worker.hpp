@@ -130,7 +130,7 @@ class Worker {
   void posted(Operation* operation, ucs_status_ptr_t request);
   /// Drops the completions that `selected` names, so that they never run.
   template <typename Predicate>
-  void give_up(Predicate selected) {
+  void drop_completions(Predicate selected) {
     for (auto& [key, operation] : under_way_) {
       if (selected(*operation)) operation->done = {};
     }
