@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/uv_loop.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 #include "runtime/socket_listener.hpp"
 #include "runtime/socket_stream.hpp"
 #include "runtime/uv_handle.hpp"
+#include "support/own_thread.hpp"
 
 namespace shardwire {
 
@@ -60,12 +58,7 @@ void UvLoop::drain() {
 }
 
 void UvLoop::run() {
-  ::pthread_setname_np(::pthread_self(), "shardwire");
-  // Blocks all signals, which are for the embedding program's threads, except those raised by faults of this thread.
-  sigset_t blocked;
-  sigfillset(&blocked);
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&blocked, own);
-  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  support::begin_own_thread("shardwire");
   while (!stopping_) uv_run(&loop_, UV_RUN_DEFAULT);
   {
     const std::lock_guard lock(mutex_);

@@ -3,8 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +15,7 @@
 #include <utility>
 
 #include "support/descriptors.hpp"
+#include "support/own_thread.hpp"
 #include "support/system_error.hpp"
 
 namespace shardwire::telemetry {
@@ -125,11 +124,7 @@ MetricsFile::MetricsFile(Setup setup, std::shared_ptr<const Metrics> metrics,
     : writer_(std::make_shared<Writer>(std::move(setup), std::move(metrics), std::move(failed))) {
   try {
     thread_ = std::thread([writer = writer_] {
-      ::pthread_setname_np(::pthread_self(), "shardwire file");
-      sigset_t all;  // signals are for the embedding program's threads
-      sigfillset(&all);
-      for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&all, own);
-      pthread_sigmask(SIG_BLOCK, &all, nullptr);
+      support::begin_own_thread("shardwire file");
       writer->run();
     });
   } catch (const std::system_error& error) {
