@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session counts its operations if SHARDWIRE_METRICS_FOLDER names a folder.
+#include <fmt/format.h>
+
 #include <exception>
 #include <memory>
 #include <utility>
@@ -7,6 +9,7 @@
 #include "session/session_state.hpp"
 #include "shardwire/version.hpp"
 #include "telemetry/metrics_file.hpp"
+#include "telemetry/metrics_server.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire::detail {
@@ -32,15 +35,22 @@ void SessionState::join_and_count(WallClock::time_point began) {
 }
 
 void SessionState::write_metrics() {
+  const auto log = [this](LogLevel level, const std::string& text) {
+    const auto open = open_loop();
+    if (!open) return;
+    open->post([this, level, text] {
+      if (core_) core_->log(level, text);
+    });
+  };
   metrics_file_ = std::make_unique<telemetry::MetricsFile>(
-      telemetry::MetricsFile::Setup{.folder = metrics_folder_, .run_id = bootstrap.run_id, .member = member()},
-      metrics_, [this](const std::string& why) {
-        const auto open = open_loop();
-        if (!open) return;
-        open->post([this, why] {
-          if (core_) core_->log(LogLevel::warning, why);
-        });
-      });
+      telemetry::MetricsFile::Setup{.folder = metrics_at_.folder, .run_id = bootstrap.run_id, .member = member()},
+      metrics_, [log](const std::string& why) { log(LogLevel::warning, why); });
+  if (metrics_at_.port == 0) return;
+  try {
+    metrics_server_ = std::make_unique<telemetry::MetricsServer>(metrics_at_, log);
+  } catch (const std::exception& error) {
+    log(LogLevel::warning, fmt::format("metrics are not served: {}", error.what()));
+  }
 }
 
 std::shared_ptr<PublicationState> SessionState::counted(

@@ -171,14 +171,14 @@ SessionState::SessionState(Surroundings surroundings, Bootstrap from, const Sess
   join_timeout_ = settings.join_timeout;
   encrypt_payload_ = settings.encrypt_payload;
   has_keeper_ = !settings.keeper.job.empty() && !bootstrap.guest;
-  metrics_folder_ = settings.metrics_folder;
+  metrics_at_ = {.folder = settings.metrics_folder, .host = settings.metrics_address, .port = settings.metrics_port};
   if (encrypt_payload_ && bootstrap.job_key.empty() && !bootstrap.store) {
     throw Error(ErrorCode::invalid_argument,
                 "SessionOptions::encrypt_payload needs a job key, or a store to get one from");
   }
   if (std::string why_not; !bootstrap.job_key.empty()) static_cast<void>(load_encryption(why_not));
   make_core(surroundings, std::move(settings));
-  if (!metrics_folder_.empty()) make_metrics();
+  if (!metrics_at_.folder.empty()) make_metrics();
 }
 
 void SessionState::make_core(const Surroundings& surroundings, Settings settings) {
@@ -363,6 +363,7 @@ void SessionState::end(Loop& loop, WallClock::time_point until) {
   if (no_exchange.owns()) kept_group_ = {};
   if (metrics_) metrics_->left();
   metrics_file_.reset();
+  metrics_server_.reset();
 }
 
 // Threads, locks and fabrics belong to the parent process and cannot be ended here.
@@ -375,6 +376,7 @@ void SessionState::abandon() {
   static_cast<void>(new auto(std::move(kept_group_)));
   static_cast<void>(buddies_.release());
   static_cast<void>(metrics_file_.release());
+  static_cast<void>(metrics_server_.release());
   static_cast<void>(new auto(std::move(metrics_)));
 }
 

@@ -33,6 +33,7 @@
 #include "support/fork.hpp"
 #include "support/function_ref.hpp"
 #include "telemetry/metrics_file.hpp"
+#include "telemetry/metrics_server.hpp"
 
 namespace shardwire::restore {
 struct Request;
@@ -115,7 +116,7 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   void end(Loop& loop, WallClock::time_point until);
   void make_metrics();
   void join_and_count(WallClock::time_point began);
-  /// Keeps a file of the metrics from now on. Requires: the number of this member is known.
+  /// Keeps a file of the metrics from now on, and the port if it was asked for. Requires: the number of this member is known.
   void write_metrics();
   /// Publishes by `publish`, and counts how that ends.
   std::shared_ptr<PublicationState> counted(const PublishOptions& options,
@@ -206,10 +207,11 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   std::vector<std::uint64_t> checked_against_;                      // from publications of these generations; likewise
   bool rounds_unasked_ = false;                                     // the transports were not named
   TimedLock::State exchanges_;
-  KeptGroup kept_group_;  // of the exchange that holds the lock
-  std::string metrics_folder_;
+  KeptGroup kept_group_;                         // of the exchange that holds the lock
+  telemetry::MetricsServer::Setup metrics_at_;   // no folder: nobody asked for metrics; no port: nor for that
   std::shared_ptr<telemetry::Metrics> metrics_;  // null: nobody asked; owners: this session and what runs in it
   std::unique_ptr<telemetry::MetricsFile> metrics_file_;
+  std::unique_ptr<telemetry::MetricsServer> metrics_server_;
 };
 
 }  // namespace shardwire::detail

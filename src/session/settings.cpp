@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -53,6 +54,23 @@ LogLevel log_level_of_environment() {
 LogFormat log_format_of_environment() {
   const auto place = word_of_environment("SHARDWIRE_LOG_FORMAT", "format", format_names);
   return place ? static_cast<LogFormat>(*place) : LogFormat::text;
+}
+
+// 0: nobody asked.
+std::uint16_t metrics_port_of_environment() {
+  const auto text = variable("SHARDWIRE_METRICS_PORT");
+  if (!text) return 0;
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), port);
+  if (error != std::errc() || *end != '\0' || port == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("SHARDWIRE_METRICS_PORT='{}' is not a number from 1 to 65535", *text));
+  }
+  if (!variable("SHARDWIRE_METRICS_FOLDER")) {
+    throw Error(ErrorCode::invalid_argument,
+                "SHARDWIRE_METRICS_PORT needs SHARDWIRE_METRICS_FOLDER, whose files it serves");
+  }
+  return port;
 }
 
 // RFC 3339, in UTC. Not by gmtime_r(), which reads the environment at its first call, and takes a lock of the C library
@@ -189,6 +207,8 @@ Settings resolve_settings(const SessionOptions& options, const Bootstrap& bootst
       .progress = options.progress,
       .log = options.log ? options.log : standard_error_log(log_style_of_environment(), log_origin(bootstrap)),
       .metrics_folder = variable("SHARDWIRE_METRICS_FOLDER").value_or(""),
+      .metrics_port = metrics_port_of_environment(),
+      .metrics_address = variable("SHARDWIRE_METRICS_ADDRESS").value_or("127.0.0.1"),
   };
   if (settings.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
   if (settings.host_domain.size() > wire::max_name_bytes || settings.host_domain.find('\0') != std::string::npos) {

@@ -24,7 +24,9 @@ struct Settings {
   std::string host_domain;
   ProgressMode progress{};
   LogSink log;
-  std::string metrics_folder;  ///< empty: no metrics
+  std::string metrics_folder;      ///< empty: no metrics
+  std::uint16_t metrics_port = 0;  ///< 0: none
+  std::string metrics_address;     ///< of the port
 };
 
 /// `bootstrap`: of the session, with the run id of the environment if the caller has given none.

@@ -17,14 +17,28 @@
 namespace shardwire::support {
 namespace {
 
-constexpr std::string_view known[] = {
-    "SHARDWIRE_TRANSPORT",       "SHARDWIRE_STAGING_BYTES", "SHARDWIRE_JOB_KEY_FILE",
-    "SHARDWIRE_RUN_ID",          "SHARDWIRE_PORT",          "SHARDWIRE_INTERFACE",
-    "SHARDWIRE_METHOD",          "SHARDWIRE_LOG",           "SHARDWIRE_LOG_FORMAT",
-    "SHARDWIRE_CALIBRATION",     "SHARDWIRE_JOIN_TIMEOUT",  "SHARDWIRE_COPY_KERNEL",
-    "SHARDWIRE_TCP_STREAMS",     "SHARDWIRE_ALLOW_ATTACH",  "SHARDWIRE_ALLOW_OPEN_NETWORK",
-    "SHARDWIRE_ENCRYPT_PAYLOAD", "SHARDWIRE_KEEPER",        "SHARDWIRE_KEEPER_SOCKET",
-    "SHARDWIRE_HOST_DOMAIN",     "SHARDWIRE_METRICS_FOLDER"};
+constexpr std::string_view known[] = {"SHARDWIRE_TRANSPORT",
+                                      "SHARDWIRE_STAGING_BYTES",
+                                      "SHARDWIRE_JOB_KEY_FILE",
+                                      "SHARDWIRE_RUN_ID",
+                                      "SHARDWIRE_PORT",
+                                      "SHARDWIRE_INTERFACE",
+                                      "SHARDWIRE_METHOD",
+                                      "SHARDWIRE_LOG",
+                                      "SHARDWIRE_LOG_FORMAT",
+                                      "SHARDWIRE_CALIBRATION",
+                                      "SHARDWIRE_JOIN_TIMEOUT",
+                                      "SHARDWIRE_COPY_KERNEL",
+                                      "SHARDWIRE_TCP_STREAMS",
+                                      "SHARDWIRE_ALLOW_ATTACH",
+                                      "SHARDWIRE_ALLOW_OPEN_NETWORK",
+                                      "SHARDWIRE_ENCRYPT_PAYLOAD",
+                                      "SHARDWIRE_KEEPER",
+                                      "SHARDWIRE_KEEPER_SOCKET",
+                                      "SHARDWIRE_HOST_DOMAIN",
+                                      "SHARDWIRE_METRICS_FOLDER",
+                                      "SHARDWIRE_METRICS_PORT",
+                                      "SHARDWIRE_METRICS_ADDRESS"};
 
 constexpr std::string_view prefix = "SHARDWIRE_";
 

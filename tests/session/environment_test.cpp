@@ -287,12 +287,19 @@ BOOST_AUTO_TEST_CASE(a_variable_that_makes_no_sense_is_refused_by_name) {
   refuses("SHARDWIRE_JOIN_TIMEOUT", "-1");
   refuses("SHARDWIRE_LOG", "loud");
   refuses("SHARDWIRE_LOG_FORMAT", "xml");
+  for (const char* port : {"none", "0", "65536", "9464x"}) refuses("SHARDWIRE_METRICS_PORT", port);
   refuses("SHARDWIRE_CALIBRATION", "/nonexistent/costs.json");
   refuses("SHARDWIRE_TRANSPORT", "carrier-pigeon");
   refuses("SHARDWIRE_COPY_KERNEL", "mmx");
   for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
     if (!kernel.has_feature()) refuses("SHARDWIRE_COPY_KERNEL", std::string(kernel.name));
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_port_for_metrics_needs_their_folder) {
+  const Environment environment(Variables{{"SHARDWIRE_METRICS_PORT", "9464"}});
+  refused(ErrorCode::invalid_argument, "needs SHARDWIRE_METRICS_FOLDER",
+          [] { Session::join(member(0, 1, free_port()), quick()); });
 }
 
 BOOST_AUTO_TEST_CASE(the_environment_may_name_the_copy_kernel) {

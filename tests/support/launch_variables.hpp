@@ -46,6 +46,8 @@ class Environment {
                              "SHARDWIRE_COPY_KERNEL",
                              "SHARDWIRE_TCP_STREAMS",
                              "SHARDWIRE_METRICS_FOLDER",
+                             "SHARDWIRE_METRICS_PORT",
+                             "SHARDWIRE_METRICS_ADDRESS",
                              "SHARDWIRE_TRANSPROT"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);

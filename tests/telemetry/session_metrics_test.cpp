@@ -9,11 +9,13 @@
 #include <new>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "restore/state.hpp"
 #include "support/deadline.hpp"
 #include "support/fake_root.hpp"
+#include "support/http.hpp"
 #include "support/job.hpp"
 #include "support/launch_variables.hpp"
 
@@ -28,8 +30,10 @@ namespace {
 /// A folder that sessions write to, and what they have written there.
 class Written {
  public:
-  explicit Written(const std::string& below = "")
-      : environment_({{"SHARDWIRE_METRICS_FOLDER", root_.path.string() + below}, {"SHARDWIRE_RUN_ID", "night"}}) {}
+  explicit Written(const std::string& below = "", const std::string& port = "")
+      : environment_({{"SHARDWIRE_METRICS_FOLDER", root_.path.string() + below},
+                      {"SHARDWIRE_METRICS_PORT", port},
+                      {"SHARDWIRE_RUN_ID", "night"}}) {}
 
   /// Value of a series of a member, without the label of the member; empty: there is none.
   [[nodiscard]] std::optional<double> value(int rank, const std::string& name, const std::string& labels = "") const {
@@ -180,6 +184,32 @@ BOOST_AUTO_TEST_CASE(a_guest_writes_under_the_number_that_it_gets) {
   guest.close(patience);
   member_0.close(patience);
   BOOST_TEST(written.value(rank, "shardwire_session_join_duration_seconds_count").value_or(-1) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(one_port_has_the_metrics_of_all_members_until_the_last_has_left) {
+  const auto served_at = free_port();
+  const Written written("", std::to_string(served_at));
+  const auto is_served = [&](int rank) {
+    const std::string joined =
+        "\nshardwire_session_join_duration_seconds_count{shardwire_member=\"" + std::to_string(rank) + "\"} 1\n";
+    const auto has_joined = [&] {
+      try {
+        return http_answer(served_at, "GET /metrics HTTP/1.1").find(joined) != std::string::npos;
+      } catch (const std::runtime_error&) {  // between two members that listen
+        return false;
+      }
+    };
+    return run_until([] {}, has_joined, patience);
+  };
+  const auto port = free_port();
+  Session first = Session::join(member(0, 2, port), quick());
+  Session last = Session::join(member(1, 2, port), quick());
+  BOOST_TEST(is_served(0));
+  BOOST_TEST(is_served(1));
+  first.close(patience);
+  BOOST_TEST(is_served(1));
+  last.close(patience);
+  BOOST_CHECK_THROW(connection_to(served_at), std::runtime_error);
 }
 
 BOOST_AUTO_TEST_CASE(a_folder_that_is_not_there_costs_a_warning_and_nothing_else) {
