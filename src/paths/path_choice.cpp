@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "support/removable.hpp"
+
 namespace shardwire {
 
 int potential_path(const transport::Preference& preference) {
@@ -43,16 +45,7 @@ std::string to_text(std::span<const RejectedPath> rejected) {
 }
 
 support::Fallback in_one(std::span<const RejectedPath> rejected) {
-  const auto removable = [](const RejectedPath& one) {
-    switch (one.why.reason) {
-      case FallbackReason::none:
-      case FallbackReason::by_design:
-      case FallbackReason::other_host:
-      case FallbackReason::not_in_arena:
-      case FallbackReason::not_connected: return false;
-      default: return true;
-    }
-  };
+  const auto removable = [](const RejectedPath& one) { return support::is_removable(one.why.reason); };
   if (rejected.empty()) return {};
   const auto found = std::ranges::find_if(rejected, removable);
   return {(found == rejected.end() ? rejected.begin() : found)->why.reason, to_text(rejected)};

@@ -25,6 +25,18 @@ std::size_t max_unproven_per_address(int world_size) {
 
 }  // namespace
 
+// In the order in which a connection checks, but for the user, which the hello does not tell. Without a key, a process of another
+// user with another run id therefore counts as one of another run id, and a peer with a key as one of another user.
+std::optional<telemetry::Rejection> rejection_of(const Identity& own, const wire::Hello& hello, ErrorCode code) {
+  using telemetry::Rejection;
+  if (hello.version != own.hello.version) return Rejection::version;
+  if (code != ErrorCode::invalid_argument) return std::nullopt;
+  if (hello.run_id != own.hello.run_id) return Rejection::run_id;
+  const bool know_size = hello.world_size != 0 && own.hello.world_size != 0;
+  if (know_size && hello.world_size != own.hello.world_size) return Rejection::world_size;
+  return own.job_key.empty() && !own.open_network ? Rejection::other_user : Rejection::bad_key;
+}
+
 Acceptor::Acceptor(Loop& loop, const Identity& identity, const Setup& setup, Events events)
     : loop_(loop),
       identity_(identity),
@@ -92,6 +104,9 @@ void Acceptor::closed(Connection& connection, const Error& reason, bool orderly)
               fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
   const auto address = unproven_.remove(connection.id());
   if (address && reason.code() == ErrorCode::invalid_argument) warn_of_stranger(*address);
+  if (address) {
+    if (const auto why = rejection_of(identity_, connection.peer(), reason.code())) events_.rejected(*why);
+  }
   accepted_.erase(connection.id());
   refusals_.erase(connection.id());
   events_.closed(connection, orderly);
@@ -125,6 +140,7 @@ void Acceptor::drop_unproven(Unproven::Id id) {
   events_.log(LogLevel::debug, fmt::format("too many connections from {} have proven nothing; the oldest is closed",
                                            dropped.mapped()->remote_host()));
   dropped.mapped()->drop();
+  events_.rejected(telemetry::Rejection::unproven_limit);
 }
 
 void Acceptor::send_to(Rendezvous::ClientId client, const Bytes& encoded) {

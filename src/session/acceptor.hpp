@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -13,9 +14,13 @@
 #include "control/unproven.hpp"
 #include "runtime/loop.hpp"
 #include "shardwire/options.hpp"
+#include "telemetry/metrics.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire {
+
+/// Why this process refused a hello, or the proof after it, with this code. Empty: the connection ended for another reason.
+std::optional<telemetry::Rejection> rejection_of(const Identity& own, const wire::Hello& hello, ErrorCode code);
 
 /// Accepts connections from other members: listens, bounds the number of unproven ones, and passes their requests to
 /// the session.
@@ -27,6 +32,7 @@ class Acceptor final : public Membership::Clients {
     std::function<void(Connection&, const wire::Message&)> request;
     std::function<void(const Connection&, bool orderly)> closed;
     std::function<void(LogLevel, const std::string&)> log;
+    std::function<void(telemetry::Rejection)> rejected;  ///< a connection was closed before its proof
   };
   struct Setup {
     int member = 0;

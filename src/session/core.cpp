@@ -64,7 +64,11 @@ Core::Core(Loop& loop, Setup setup)
                  publisher_->serving().reader_closed(connection.id());
                  membership_.closed(connection, orderly);
                },
-           .log = [this](LogLevel level, const std::string& text) { log(level, text); }}),
+           .log = [this](LogLevel level, const std::string& text) { log(level, text); },
+           .rejected =
+               [this](telemetry::Rejection why) {
+                 if (setup_.metrics) setup_.metrics->rejected(why);
+               }}),
       membership_(loop, *this, acceptor_, setup_.bootstrap, setup_.identity),
       fabric_table_(table_of(*setup_.fabrics)),
       attached_(loop),

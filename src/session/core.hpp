@@ -48,9 +48,10 @@ class Core : public KeeperHost, private Membership::Host {
     Bootstrap bootstrap;
     Settings options;
     Identity identity;
-    std::shared_ptr<Fabrics> fabrics;     // owners: see RegisteredMemory
-    std::shared_ptr<MemoryTable> memory;  // owners: this core and the session's handle
-    restore::Probe* probe = nullptr;      // see Surroundings
+    std::shared_ptr<Fabrics> fabrics;               // owners: see RegisteredMemory
+    std::shared_ptr<MemoryTable> memory;            // owners: this core and the session's handle
+    restore::Probe* probe = nullptr;                // see Surroundings
+    std::shared_ptr<telemetry::Metrics> metrics{};  // null: nobody asked; owners: see SessionState
   };
 
   Core(Loop& loop, Setup setup);

@@ -178,7 +178,6 @@ SessionState::SessionState(Surroundings surroundings, Bootstrap from, const Sess
   }
   if (std::string why_not; !bootstrap.job_key.empty()) static_cast<void>(load_encryption(why_not));
   make_core(surroundings, std::move(settings));
-  if (!metrics_at_.folder.empty()) make_metrics();
 }
 
 void SessionState::make_core(const Surroundings& surroundings, Settings settings) {
@@ -202,6 +201,8 @@ void SessionState::make_core(const Surroundings& surroundings, Settings settings
     setup.fabrics = fabrics;
     setup.memory = memory;
     setup.probe = surroundings.probe;
+    if (!metrics_at_.folder.empty()) make_metrics();
+    setup.metrics = metrics_;
     core_ = std::make_unique<Core>(*loop_, std::move(setup));
     for (const std::string& why : left_out) core_->log(LogLevel::warning, why);
     core_->log_warnings();

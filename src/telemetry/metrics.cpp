@@ -12,6 +12,7 @@
 
 #include "support/environment.hpp"
 #include "support/host_name.hpp"
+#include "support/removable.hpp"
 
 namespace shardwire::telemetry {
 
@@ -35,6 +36,7 @@ constexpr std::string_view overhead_bytes = "shardwire_restore_overhead_bytes_to
 constexpr std::string_view restore_slowdown = "shardwire_restore_slowdown_ratio";
 constexpr std::string_view restore_gaps = "shardwire_restore_gaps_total";
 constexpr std::string_view verify_mismatches = "shardwire_verify_mismatches_total";
+constexpr std::string_view path_fallbacks = "shardwire_path_fallbacks_total";
 constexpr std::string_view publish_duration = "shardwire_publish_duration_seconds";
 constexpr std::string_view retire_duration = "shardwire_retire_duration_seconds";
 constexpr std::string_view publication_active = "shardwire_publication_active";
@@ -42,6 +44,7 @@ constexpr std::string_view publication_size = "shardwire_publication_size_bytes"
 constexpr std::string_view publication_step = "shardwire_publication_step";
 constexpr std::string_view publication_timestamp = "shardwire_publication_timestamp_seconds";
 constexpr std::string_view join_duration = "shardwire_session_join_duration_seconds";
+constexpr std::string_view handshake_rejections = "shardwire_handshake_rejections_total";
 constexpr std::string_view build_info = "shardwire_build_info";
 constexpr std::string_view target_info = "target_info";
 
@@ -55,6 +58,8 @@ constexpr Family families[] = {
     {restore_slowdown, Type::gauge, "Measured over predicted seconds of moving, of the latest restore or exchange"},
     {restore_gaps, Type::counter, "Boxes that had not arrived when a restore or an exchange failed"},
     {verify_mismatches, Type::counter, "Boxes that differed from what was published"},
+    {path_fallbacks, Type::counter,
+     "Paths that were taken because a better one was not there, by a reason that can be removed"},
     {publish_duration, Type::histogram, "Duration of publish() and update(); error_type is absent on success"},
     {retire_duration, Type::histogram, "From the withdrawal of a publication until its last reader has gone"},
     {publication_active, Type::gauge, "Publications that are not retired"},
@@ -62,12 +67,16 @@ constexpr Family families[] = {
     {publication_step, Type::gauge, "Step of the latest publication"},
     {publication_timestamp, Type::gauge, "Time of the latest publication, in seconds since 1970"},
     {join_duration, Type::histogram, "Duration of joining; error_type is absent on success"},
+    {handshake_rejections, Type::counter,
+     "Connections that this member closed because they did not prove to be of its job"},
     {build_info, Type::gauge, "The build of the library and the transports that are open; always 1"},
     {target_info, Type::gauge, "The process that wrote this file; always 1"},
 };
 
 constexpr std::string_view type_names[] = {"counter", "gauge", "histogram"};
 constexpr std::string_view operation_names[] = {"restore", "exchange", "bind"};
+constexpr std::string_view rejection_names[] = {"bad_key",    "other_user", "run_id",
+                                                "world_size", "version",    "unproven_limit"};
 constexpr Snapshot snapshots[] = {Snapshot::none, Snapshot::copy};
 
 struct StageName {
@@ -116,6 +125,11 @@ std::string io_labels(std::string_view path) {
   const std::string_view method = slash == std::string_view::npos ? path : path.substr(slash + 1);
   return fmt::format("{},{},{}", label("shardwire_direction", "receive"), label("shardwire_method", method),
                      label("shardwire_transport", path.substr(0, slash)));
+}
+
+std::string fallback_labels(std::string_view transport, FallbackReason reason) {
+  return fmt::format("{},{}", label("shardwire_path_reason", to_string(reason)),
+                     label("shardwire_transport", transport));
 }
 
 // Returns by how much `now` exceeds `counted`, and raises `counted` to it.
@@ -214,6 +228,14 @@ Metrics::Metrics(Build build)
       zero(io_bytes, io_labels(fmt::format("{}/{}", transport, to_string(method))));
     }
   }
+  for (const std::string& transport : build_.transports) {
+    for (std::size_t reason = 0; reason < fallback_reason_count; ++reason) {
+      const auto one = static_cast<FallbackReason>(reason);
+      if (support::is_removable(one)) zero(path_fallbacks, fallback_labels(transport, one));
+    }
+  }
+  zero(path_fallbacks, fallback_labels("local", FallbackReason::no_peer_access));
+  for (const std::string_view name : rejection_names) zero(handshake_rejections, label("error_type", name));
   plain_[std::string(build_info)]
         [fmt::format("{},{},{}", label("shardwire_protocol_version", std::to_string(build_.protocol_version)),
                      label("shardwire_transports", fmt::format("{}", fmt::join(build_.transports, ","))),
@@ -248,6 +270,7 @@ void Metrics::ended(Operation operation, double seconds, const RestoreReport& re
     // A resumed restore has the predictions of all its attempts, and the seconds of the last.
     if (!error && counted.bytes.empty()) note_slowdown(report);
     count_bytes(report, counted);
+    count_fallbacks(report, counted);
   }
   try {
     if (error) std::rethrow_exception(error);
@@ -275,6 +298,16 @@ void Metrics::count_bytes(const RestoreReport& report, Counted& counted) {
   for (const auto& [path, now] : bytes) {
     plain_[std::string(io_bytes)][io_labels(path)] += growth(now, counted.bytes[path]);
   }
+}
+
+void Metrics::count_fallbacks(const RestoreReport& report, Counted& counted) {
+  std::map<std::string, std::size_t> fallbacks;
+  for (const PeerReport& peer : report.peers) {
+    if (!support::is_removable(peer.fallback_reason)) continue;
+    ++fallbacks[fallback_labels(std::string_view(peer.path).substr(0, peer.path.find('/')), peer.fallback_reason)];
+  }
+  for (const auto& [labels, now] : fallbacks)
+    plain_[std::string(path_fallbacks)][labels] += growth(now, counted.fallbacks[labels]);
 }
 
 void Metrics::published(std::uint64_t generation, Snapshot snapshot, ByteCount bytes, std::int64_t step,
@@ -306,6 +339,12 @@ void Metrics::retired(std::uint64_t generation, double seconds, std::optional<Er
   plain_[std::string(publication_size)][snapshot_label(found->second.snapshot)] -=
       static_cast<double>(found->second.bytes);
   live_.erase(found);
+}
+
+void Metrics::rejected(Rejection why) {
+  const std::lock_guard lock(mutex_);
+  ++version_;
+  plain_[std::string(handshake_rejections)][label("error_type", rejection_names[static_cast<std::size_t>(why)])] += 1;
 }
 
 void Metrics::left() {

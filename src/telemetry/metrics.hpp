@@ -39,8 +39,12 @@ struct Counted {
   ByteCount overread_bytes = 0;
   ByteCount resent_bytes = 0;
   std::size_t corrupt = 0;
-  std::map<std::string, ByteCount> bytes;  ///< by PeerReport::path
+  std::map<std::string, ByteCount> bytes;        ///< by PeerReport::path
+  std::map<std::string, std::size_t> fallbacks;  ///< by labels
 };
+
+/// Why a connection of another process was closed before it had proven that it belongs to the job.
+enum class Rejection : std::uint8_t { bad_key, other_user, run_id, world_size, version, unproven_limit };
 
 /// Code of the error that ended an operation; empty: none did. An exception of the caller's own counts as cancelled.
 std::optional<ErrorCode> code_of(const std::exception_ptr& error);
@@ -73,6 +77,8 @@ class Metrics {
   void publish_failed(Snapshot snapshot, double seconds, std::optional<ErrorCode> error);
   /// Does nothing for a generation that published() has not counted. `error`: readers held it until the timeout.
   void retired(std::uint64_t generation, double seconds, std::optional<ErrorCode> error);
+  /// This member has closed a connection.
+  void rejected(Rejection why);
   /// The member has left: nothing runs and nothing is published any more.
   void left();
 
@@ -89,6 +95,7 @@ class Metrics {
 
   void note_slowdown(const RestoreReport& report);
   void count_bytes(const RestoreReport& report, Counted& counted);
+  void count_fallbacks(const RestoreReport& report, Counted& counted);
 
   const Build build_;
   const std::string service_;  // the program may change its environment while a thread writes the text

@@ -169,6 +169,38 @@ BOOST_AUTO_TEST_CASE(bytes_that_are_only_intended_do_not_count) {
   BOOST_TEST(has(metrics, R"(shardwire_restore_needed_bytes_total{shardwire_member="3"} 0)"));
 }
 
+BOOST_AUTO_TEST_CASE(a_path_with_a_reason_that_can_be_removed_is_a_fallback) {
+  Metrics metrics = fresh();
+  const auto count = [](const std::string& reason, const std::string& transport) {
+    return R"(shardwire_path_fallbacks_total{shardwire_member="3",shardwire_path_reason=")" + reason +
+           R"(",shardwire_transport=")" + transport + "\"} ";
+  };
+  BOOST_TEST(has(metrics, count("memlock", "tcp") + "0"));
+  BOOST_TEST(has(metrics, count("ptrace_scope", "ucx") + "0"));
+  RestoreReport report = report_of_two();
+  report.peers[1].fallback_reason = FallbackReason::memlock;
+  report.peers[2].fallback_reason = FallbackReason::memlock;
+  Counted counted;
+  ends(metrics, Operation::restore, report, std::make_exception_ptr(Error(ErrorCode::timed_out, "late")), counted);
+  report.peers.push_back(from(3, "tcp/zcopy", 1));
+  report.peers.back().fallback_reason = FallbackReason::by_design;
+  ends(metrics, Operation::restore, report, nullptr, counted);  // it was resumed
+  ends(metrics, Operation::bind, report);
+  BOOST_TEST(has(metrics, count("memlock", "tcp") + "2"));
+  BOOST_TEST(metrics.text(3, "").find("by_design") == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(rejections_count_by_reason) {
+  Metrics metrics = fresh();
+  const std::string rejections = R"(shardwire_handshake_rejections_total{shardwire_member="3",error_type=)";
+  BOOST_TEST(has(metrics, rejections + R"("bad_key"} 0)"));
+  metrics.rejected(Rejection::bad_key);
+  metrics.rejected(Rejection::unproven_limit);
+  metrics.rejected(Rejection::unproven_limit);
+  BOOST_TEST(has(metrics, rejections + R"("bad_key"} 1)"));
+  BOOST_TEST(has(metrics, rejections + R"("unproven_limit"} 2)"));
+}
+
 BOOST_AUTO_TEST_CASE(a_publication_is_active_until_it_is_retired) {
   Metrics metrics = fresh();
   const std::string active = R"(shardwire_publication_active{shardwire_member="3"} )";
@@ -217,9 +249,11 @@ BOOST_AUTO_TEST_CASE(each_call_changes_the_version) {
   seen.insert(metrics.version());
   metrics.publish_failed(Snapshot::none, 1, std::nullopt);
   seen.insert(metrics.version());
+  metrics.rejected(Rejection::version);
+  seen.insert(metrics.version());
   metrics.left();
   seen.insert(metrics.version());
-  BOOST_TEST(seen.size() == 8u);
+  BOOST_TEST(seen.size() == 9u);
 }
 
 // `promtool check metrics` checks the same of names. A parser needs the rest.
@@ -249,7 +283,7 @@ BOOST_AUTO_TEST_CASE(the_text_has_each_series_once_below_its_family_with_the_mem
     BOOST_TEST((line.find("_total{") != std::string::npos) == (type == "counter"), line);
     BOOST_TEST(line.find("{shardwire_member=\"3\"") != std::string::npos, line);
   }
-  BOOST_TEST(families.size() == 17u);
+  BOOST_TEST(families.size() == 19u);
   BOOST_TEST(series.size() < 700u);
   BOOST_TEST(metrics.text(3, "a\"b\\c\ne").find(R"(service_instance_id="a\"b\\c\ne/3")") != std::string::npos);
 }

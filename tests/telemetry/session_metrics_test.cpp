@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <new>
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "restore/state.hpp"
+#include "session/acceptor.hpp"
 #include "support/deadline.hpp"
 #include "support/fake_root.hpp"
 #include "support/http.hpp"
@@ -184,6 +186,58 @@ BOOST_AUTO_TEST_CASE(a_guest_writes_under_the_number_that_it_gets) {
   guest.close(patience);
   member_0.close(patience);
   BOOST_TEST(written.value(rank, "shardwire_session_join_duration_seconds_count").value_or(-1) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(processes_that_are_refused_count_by_what_is_not_that_of_the_job) {
+  const Written written;
+  Bootstrap here = member(0, 2, free_port());
+  here.job_key.assign(32, std::byte{1});
+  Session session = Session::join(here, quick());
+  const auto refused = [&](const std::function<void(Bootstrap&)>& change) {
+    Bootstrap there = here;
+    there.rank = 1;
+    change(there);
+    const ErrorCode code = failure_of([&] { Session::join(there, quick()); }).code();
+    BOOST_TEST(to_string(code) == to_string(ErrorCode::invalid_argument));
+  };
+  refused([](Bootstrap& there) { there.job_key.assign(32, std::byte{2}); });
+  refused([](Bootstrap& there) { there.run_id = "day"; });
+  refused([](Bootstrap& there) { there.world_size = 3; });
+  session.close(patience);
+  const auto count = [&](const std::string& why) {
+    return written.value(0, "shardwire_handshake_rejections_total", "error_type=\"" + why + "\"").value_or(-1);
+  };
+  BOOST_TEST_CONTEXT(written.text(0)) {
+    BOOST_TEST(count("bad_key") >= 1);
+    BOOST_TEST(count("run_id") >= 1);
+    BOOST_TEST(count("world_size") >= 1);
+    BOOST_TEST(count("version") == 0);
+    BOOST_TEST(count("unproven_limit") == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_refusal_has_the_first_reason_that_a_connection_checks) {
+  using telemetry::Rejection;
+  Identity own;
+  own.hello.world_size = 2;
+  own.hello.run_id = "night";
+  wire::Hello other = own.hello;
+  const auto why = [&](ErrorCode code) { return rejection_of(own, other, code); };
+  BOOST_TEST((why(ErrorCode::transport_failed) == std::nullopt));
+  BOOST_TEST((why(ErrorCode::invalid_argument) == Rejection::other_user));
+  own.open_network = true;  // the peer has a key
+  BOOST_TEST((why(ErrorCode::invalid_argument) == Rejection::bad_key));
+  own.open_network = false;
+  own.job_key.resize(32);
+  BOOST_TEST((why(ErrorCode::invalid_argument) == Rejection::bad_key));
+  other.world_size = 0;  // a guest
+  BOOST_TEST((why(ErrorCode::invalid_argument) == Rejection::bad_key));
+  other.world_size = 3;
+  BOOST_TEST((why(ErrorCode::invalid_argument) == Rejection::world_size));
+  other.run_id = "day";
+  BOOST_TEST((why(ErrorCode::invalid_argument) == Rejection::run_id));
+  ++other.version;
+  BOOST_TEST((why(ErrorCode::unsupported) == Rejection::version));
 }
 
 BOOST_AUTO_TEST_CASE(one_port_has_the_metrics_of_all_members_until_the_last_has_left) {
