@@ -298,16 +298,16 @@ package() {
 own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch torchrun oracle adapters; }
 # In the environment that one of the two has made.
 examples() { cases 'examples for PyTorch and Kubernetes' tests/examples/check build-ci-python; }
-# promtool alone, out of Debian's package, and kept for the next run: an installed package would start a server.
-get_promtool() {
-  command -v promtool || [[ -x build-ci-prometheus/usr/bin/promtool ]] && return
+# Programs alone, out of Debian's package, and kept for the next run: an installed package would start a server.
+get_prometheus() {
+  command -v prometheus || [[ -x build-ci-prometheus/usr/bin/prometheus ]] && return
   rm -rf build-ci-prometheus && mkdir build-ci-prometheus && apt-get -q update || return
   (cd build-ci-prometheus && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb .)
 }
 monitoring() {
-  check 'promtool' get_promtool
+  check 'Prometheus' get_prometheus
   local -x PATH=$PATH:$PWD/build-ci-prometheus/usr/bin
-  cases 'alerts for Prometheus' run_tests build '^api/examples/rules$'
+  cases 'alerts for Prometheus, and a scrape' run_tests build '^api/examples/(rules|prometheus)$'
 }
 guest() { cases 'RDMA verbs, in a virtual machine' once_more guest tests/verbs/run --timeout 600 -- tests/verbs/check; }
 # The same in two parts, which depend on different files.
