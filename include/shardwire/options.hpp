@@ -22,6 +22,28 @@ using Duration = std::chrono::nanoseconds;
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
+/// What a session has counted or observed, under its name of OpenTelemetry: that of docs/metrics.md with dots, without the
+/// unit and `_total`, such as "shardwire.restore.duration". Valid during the call that passes it.
+struct MetricUpdate {
+  struct Attribute {
+    std::string_view key;  ///< with dots too, such as "error.type"
+    std::string_view value;
+  };
+  std::string_view name;
+  double value = 0;  ///< seconds, bytes, or a number
+  std::vector<Attribute> attributes{};
+};
+
+/// Functions that receive the metrics of docs/metrics.md as they change. Those that are empty are left out. Called one at a
+/// time with a lock held, on the thread that counts: they must not block, nor call the session. What they throw is dropped.
+/// The last call comes at the end of the session, which then drops them.
+struct Telemetry {
+  /// An amount to add to a sum; negative if what is active becomes less. 0 for each sum as the session is made.
+  std::function<void(const MetricUpdate&)> counter{};
+  std::function<void(const MetricUpdate&)> gauge{};      ///< the latest value
+  std::function<void(const MetricUpdate&)> histogram{};  ///< a value to put into a bucket
+};
+
 /// How a session's thread waits for its transports. Default: polls for up to 0.1 ms, then sleeps.
 struct ProgressMode {
   /// How long it polls the transports after the last activity (data moved, or a wake-up) before it sleeps on their
@@ -93,6 +115,8 @@ struct SessionOptions {
   /// Retire, update, close: as if the timeout had passed at this moment; the caller may reuse the memory.
   /// Exchange: ends on every member, as after a failure. If no byte has moved yet, waits at most a second for the others.
   std::function<bool()> interrupted{};
+  /// Receives what this session counts, beside the files that SHARDWIRE_METRICS_FOLDER asks for.
+  Telemetry telemetry{};
 };
 
 enum class Snapshot : std::uint8_t {

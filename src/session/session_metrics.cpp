@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session counts its operations if SHARDWIRE_METRICS_FOLDER names a folder.
+// A session counts its operations if SHARDWIRE_METRICS_FOLDER or SessionOptions::telemetry asks for it.
 #include <fmt/format.h>
 
 #include <exception>
@@ -14,10 +14,10 @@
 
 namespace shardwire::detail {
 
-void SessionState::make_metrics() {
+void SessionState::make_metrics(const Telemetry& callbacks) {
   telemetry::Build build{shardwire::version(), wire::protocol_version, {}};
   for (std::size_t i = 0; i < fabrics->size(); ++i) build.transports.emplace_back((*fabrics)[i].name());
-  metrics_ = std::make_shared<telemetry::Metrics>(std::move(build));
+  metrics_ = std::make_shared<telemetry::Metrics>(std::move(build), callbacks);
 }
 
 void SessionState::join_and_count(WallClock::time_point began) {
@@ -35,6 +35,7 @@ void SessionState::join_and_count(WallClock::time_point began) {
 }
 
 void SessionState::write_metrics() {
+  if (metrics_at_.folder.empty()) return;
   const auto log = [this](LogLevel level, const std::string& text) {
     const auto open = open_loop();
     if (!open) return;

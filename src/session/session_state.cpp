@@ -201,7 +201,9 @@ void SessionState::make_core(const Surroundings& surroundings, Settings settings
     setup.fabrics = fabrics;
     setup.memory = memory;
     setup.probe = surroundings.probe;
-    if (!metrics_at_.folder.empty()) make_metrics();
+    const Telemetry& callbacks = setup.options.telemetry;
+    const bool called_back = callbacks.counter || callbacks.gauge || callbacks.histogram;
+    if (called_back || !metrics_at_.folder.empty()) make_metrics(callbacks);
     setup.metrics = metrics_;
     core_ = std::make_unique<Core>(*loop_, std::move(setup));
     for (const std::string& why : left_out) core_->log(LogLevel::warning, why);

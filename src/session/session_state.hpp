@@ -114,9 +114,9 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   class Exchanging;
 
   void end(Loop& loop, WallClock::time_point until);
-  void make_metrics();
+  void make_metrics(const Telemetry& callbacks);
   void join_and_count(WallClock::time_point began);
-  /// Keeps a file of the metrics from now on, and the port if it was asked for. Requires: the number of this member is known.
+  /// If they were asked for, keeps a file of the metrics from now on, and the port. Requires: the number of this member is known.
   void write_metrics();
   /// Publishes by `publish`, and counts how that ends.
   std::shared_ptr<PublicationState> counted(const PublishOptions& options,

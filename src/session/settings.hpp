@@ -24,6 +24,7 @@ struct Settings {
   std::string host_domain;
   ProgressMode progress{};
   LogSink log;
+  Telemetry telemetry{};
   std::string metrics_folder;      ///< empty: no metrics
   std::uint16_t metrics_port = 0;  ///< 0: none
   std::string metrics_address;     ///< of the port

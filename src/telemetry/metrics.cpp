@@ -96,40 +96,36 @@ std::string quoted(std::string_view value) {
   return text += '"';
 }
 
-std::string label(std::string_view name, std::string_view value) {
-  return fmt::format("{}={}", name, quoted(value));
+Labels label(std::string_view name, std::string_view value) {
+  return {{std::string(name), std::string(value)}};
 }
 
-std::string joined_labels(std::string labels, std::string_view more) {
-  if (!labels.empty() && !more.empty()) labels += ',';
-  return labels.append(more);
+constexpr std::string_view error_label = "error_type";
+
+Labels with_error(Labels labels, std::optional<ErrorCode> error) {
+  if (error) labels.emplace_back(error_label, to_string(*error));
+  return labels;
 }
 
-constexpr std::string_view error_label = "error_type=";
-
-std::string with_error(std::string labels, std::optional<ErrorCode> error) {
-  return error ? joined_labels(std::move(labels), label("error_type", to_string(*error))) : labels;
-}
-
-std::string operation_label(Operation operation) {
+Labels operation_label(Operation operation) {
   return label("shardwire_operation", operation_names[static_cast<std::size_t>(operation)]);
 }
 
-std::string snapshot_label(Snapshot snapshot) {
+Labels snapshot_label(Snapshot snapshot) {
   return label("shardwire_snapshot", snapshot == Snapshot::copy ? "copy" : "none");
 }
 
 // Of a PeerReport: "local" or "<transport>/<method>".
-std::string io_labels(std::string_view path) {
+Labels io_labels(std::string_view path) {
   const std::size_t slash = path.find('/');
   const std::string_view method = slash == std::string_view::npos ? path : path.substr(slash + 1);
-  return fmt::format("{},{},{}", label("shardwire_direction", "receive"), label("shardwire_method", method),
-                     label("shardwire_transport", path.substr(0, slash)));
+  return {{"shardwire_direction", "receive"},
+          {"shardwire_method", std::string(method)},
+          {"shardwire_transport", std::string(path.substr(0, slash))}};
 }
 
-std::string fallback_labels(std::string_view transport, FallbackReason reason) {
-  return fmt::format("{},{}", label("shardwire_path_reason", to_string(reason)),
-                     label("shardwire_transport", transport));
+Labels fallback_labels(std::string_view transport, FallbackReason reason) {
+  return {{"shardwire_path_reason", std::string(to_string(reason))}, {"shardwire_transport", std::string(transport)}};
 }
 
 // Returns by how much `now` exceeds `counted`, and raises `counted` to it.
@@ -139,33 +135,65 @@ double growth(Number now, Number& counted) {
   return static_cast<double>(counted - before);
 }
 
-std::string process_labels(std::string_view service, int member, std::string_view run_id) {
-  return fmt::format("{},{},{},{}", label("service_name", service),
-                     label("service_instance_id", fmt::format("{}/{}", run_id, member)),
-                     label("host_name", support::host_name()), label("process_pid", std::to_string(::getpid())));
+Labels process_labels(const std::string& service, int member, std::string_view run_id) {
+  return {{"service_name", service},
+          {"service_instance_id", fmt::format("{}/{}", run_id, member)},
+          {"host_name", support::host_name()},
+          {"process_pid", std::to_string(::getpid())}};
+}
+
+// Of OpenTelemetry: shardwire_io_bytes_total is shardwire.io.
+std::string name_with_dots(std::string_view name) {
+  for (const std::string_view end : {"_total", "_seconds", "_bytes", "_ratio"}) {
+    if (name.ends_with(end)) name.remove_suffix(end.size());
+  }
+  std::string with_dots(name);
+  std::replace(with_dots.begin(), with_dots.end(), '_', '.');
+  return with_dots;
+}
+
+void tell(const std::function<void(const MetricUpdate&)>& callback, std::string_view name, const Labels& labels,
+          double value) {
+  if (!callback) return;
+  const std::string with_dots = name_with_dots(name);
+  std::vector<std::string> keys;
+  for (const auto& [key, of] : labels) keys.push_back(name_with_dots(key));
+  MetricUpdate update{.name = with_dots, .value = value};
+  for (std::size_t i = 0; i < labels.size(); ++i) update.attributes.push_back({keys[i], labels[i].second});
+  try {
+    callback(update);
+  } catch (...) {
+  }
 }
 
 class Text {
  public:
-  explicit Text(int member) : member_(label("shardwire_member", std::to_string(member))) {}
+  explicit Text(int member) : member_(fmt::format("shardwire_member=\"{}\"", member)) {}
 
   void family(const Family& one) {
     fmt::format_to(std::back_inserter(text_), "# HELP {0} {1}\n# TYPE {0} {2}\n", one.name, one.help,
                    type_names[static_cast<std::size_t>(one.type)]);
   }
-  void add(std::string_view name, std::string_view labels, double value) {
-    fmt::format_to(std::back_inserter(text_), "{}{{{}}} {}\n", name, joined_labels(member_, labels), value);
+  void add(std::string_view name, const Labels& labels, double value) {
+    fmt::format_to(std::back_inserter(text_), "{}{{{}", name, member_);
+    for (const auto& [key, of] : labels) fmt::format_to(std::back_inserter(text_), ",{}={}", key, quoted(of));
+    fmt::format_to(std::back_inserter(text_), "}} {}\n", value);
   }
-  void add(std::string_view name, const std::string& labels, const Histogram& of) {
+  void add(std::string_view name, const Labels& labels, const Histogram& of) {
     const std::string buckets = fmt::format("{}_bucket", name);
+    const auto bucket = [&](std::string bound, std::uint64_t below) {
+      Labels with_bound = labels;
+      with_bound.emplace_back("le", std::move(bound));
+      add(buckets, with_bound, static_cast<double>(below));
+    };
     // Each kind of failure has its zeros in the total alone: most never happen.
-    const bool brief = of.count == 0 && labels.find(error_label) != std::string::npos;
+    const bool brief = of.count == 0 && !labels.empty() && labels.back().first == error_label;
     std::uint64_t below = 0;
     for (std::size_t i = 0; i < bucket_bounds.size() && !brief; ++i) {
       below += of.buckets[i];
-      add(buckets, joined_labels(labels, fmt::format("le=\"{}\"", bucket_bounds[i])), static_cast<double>(below));
+      bucket(fmt::format("{}", bucket_bounds[i]), below);
     }
-    add(buckets, joined_labels(labels, "le=\"+Inf\""), static_cast<double>(of.count));
+    bucket("+Inf", of.count);
     add(fmt::format("{}_sum", name), labels, of.sum);
     add(fmt::format("{}_count", name), labels, static_cast<double>(of.count));
   }
@@ -197,9 +225,11 @@ std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
 }
 
 // Zeros, so that a rate is seen from the first event on.
-Metrics::Metrics(Build build)
-    : build_(std::move(build)), service_(support::variable("OTEL_SERVICE_NAME").value_or("shardwire")) {
-  const auto histogram = [this](std::string_view name, const std::string& labels) {
+Metrics::Metrics(Build build, Telemetry callbacks)
+    : build_(std::move(build)),
+      service_(support::variable("OTEL_SERVICE_NAME").value_or("shardwire")),
+      callbacks_(std::move(callbacks)) {
+  const auto histogram = [this](std::string_view name, const Labels& labels) {
     auto& of = histograms_[std::string(name)];
     of.try_emplace(labels);
     if (name == stage_duration) return;
@@ -208,7 +238,7 @@ Metrics::Metrics(Build build)
       of.try_emplace(with_error(labels, code));
     }
   };
-  const auto zero = [this](std::string_view name, const std::string& labels) { plain_[std::string(name)][labels] = 0; };
+  const auto zero = [this](std::string_view name, const Labels& labels) { add(name, labels, 0); };
   for (const Operation one : {Operation::restore, Operation::exchange, Operation::bind}) {
     histogram(restore_duration, operation_label(one));
   }
@@ -217,9 +247,9 @@ Metrics::Metrics(Build build)
     histogram(publish_duration, snapshot_label(snapshot));
     zero(publication_size, snapshot_label(snapshot));
   }
-  histogram(retire_duration, "");
-  histogram(join_duration, "");
-  for (const auto name : {restore_active, needed_bytes, restore_gaps, publication_active}) zero(name, "");
+  histogram(retire_duration, {});
+  histogram(join_duration, {});
+  for (const auto name : {restore_active, needed_bytes, restore_gaps, publication_active}) zero(name, {});
   for (const auto reason : {"gap", "resend"}) zero(overhead_bytes, label("shardwire_overhead_reason", reason));
   zero(verify_mismatches, label("shardwire_verify", "digest"));
   zero(io_bytes, io_labels("local"));
@@ -236,34 +266,50 @@ Metrics::Metrics(Build build)
   }
   zero(path_fallbacks, fallback_labels("local", FallbackReason::no_peer_access));
   for (const std::string_view name : rejection_names) zero(handshake_rejections, label("error_type", name));
-  plain_[std::string(build_info)]
-        [fmt::format("{},{},{}", label("shardwire_protocol_version", std::to_string(build_.protocol_version)),
-                     label("shardwire_transports", fmt::format("{}", fmt::join(build_.transports, ","))),
-                     label("shardwire_version", build_.version))] = 1;
+  set(build_info,
+      {{"shardwire_protocol_version", std::to_string(build_.protocol_version)},
+       {"shardwire_transports", fmt::format("{}", fmt::join(build_.transports, ","))},
+       {"shardwire_version", build_.version}},
+      1);
+}
+
+void Metrics::add(std::string_view name, const Labels& labels, double amount) {
+  plain_[std::string(name)][labels] += amount;
+  tell(callbacks_.counter, name, labels, amount);
+}
+
+void Metrics::set(std::string_view name, const Labels& labels, double value) {
+  plain_[std::string(name)][labels] = value;
+  tell(callbacks_.gauge, name, labels, value);
+}
+
+void Metrics::observe(std::string_view name, const Labels& labels, double seconds) {
+  histograms_[std::string(name)][labels].observe(seconds);
+  tell(callbacks_.histogram, name, labels, seconds);
 }
 
 void Metrics::joined(double seconds, std::optional<ErrorCode> error) {
   const std::lock_guard lock(mutex_);
   ++version_;
-  histograms_[std::string(join_duration)][with_error("", error)].observe(seconds);
+  observe(join_duration, with_error({}, error), seconds);
 }
 
 void Metrics::started() {
   const std::lock_guard lock(mutex_);
   ++version_;
-  plain_[std::string(restore_active)][""] += 1;
+  add(restore_active, {}, 1);
 }
 
 void Metrics::ended(Operation operation, double seconds, const RestoreReport& report, const std::exception_ptr& error,
                     Counted& counted) {
   const std::lock_guard lock(mutex_);
   ++version_;
-  plain_[std::string(restore_active)][""] -= 1;
-  histograms_[std::string(restore_duration)][with_error(operation_label(operation), code_of(error))].observe(seconds);
+  add(restore_active, {}, -1);
+  observe(restore_duration, with_error(operation_label(operation), code_of(error)), seconds);
   for (const StageName& stage : stages) {
     // An operation that never came to a stage has no duration of it.
     if (const double took = report.seconds.*stage.seconds; took > 0) {
-      histograms_[std::string(stage_duration)][label("shardwire_stage", stage.name)].observe(took);
+      observe(stage_duration, label("shardwire_stage", stage.name), took);
     }
   }
   if (operation != Operation::bind) {  // whose bytes are intended ones
@@ -275,7 +321,7 @@ void Metrics::ended(Operation operation, double seconds, const RestoreReport& re
   try {
     if (error) std::rethrow_exception(error);
   } catch (const Error& known) {
-    plain_[std::string(restore_gaps)][""] += static_cast<double>(known.gaps().size());
+    add(restore_gaps, {}, static_cast<double>(known.gaps().size()));
   } catch (...) {  // the caller's own
   }
 }
@@ -283,31 +329,29 @@ void Metrics::ended(Operation operation, double seconds, const RestoreReport& re
 void Metrics::note_slowdown(const RestoreReport& report) {
   double predicted = 0;
   report.methods.each([&](Method, const MethodReport& row) { predicted += row.predicted_seconds; });
-  if (predicted > 0) plain_[std::string(restore_slowdown)][""] = report.seconds.move / predicted;
+  if (predicted > 0) set(restore_slowdown, {}, report.seconds.move / predicted);
 }
 
 void Metrics::count_bytes(const RestoreReport& report, Counted& counted) {
-  plain_[std::string(needed_bytes)][""] += growth(report.needed_bytes, counted.needed_bytes);
-  auto& overhead = plain_[std::string(overhead_bytes)];
-  overhead[label("shardwire_overhead_reason", "gap")] += growth(report.overread_bytes, counted.overread_bytes);
-  overhead[label("shardwire_overhead_reason", "resend")] += growth(report.resent_bytes, counted.resent_bytes);
-  plain_[std::string(verify_mismatches)][label("shardwire_verify", "digest")] +=
-      growth(report.corrupt.size(), counted.corrupt);
+  add(needed_bytes, {}, growth(report.needed_bytes, counted.needed_bytes));
+  const auto overhead = [this](std::string_view reason, double bytes) {
+    add(overhead_bytes, label("shardwire_overhead_reason", reason), bytes);
+  };
+  overhead("gap", growth(report.overread_bytes, counted.overread_bytes));
+  overhead("resend", growth(report.resent_bytes, counted.resent_bytes));
+  add(verify_mismatches, label("shardwire_verify", "digest"), growth(report.corrupt.size(), counted.corrupt));
   std::map<std::string, ByteCount> bytes;
   for (const PeerReport& peer : report.peers) bytes[peer.path] += peer.bytes;
-  for (const auto& [path, now] : bytes) {
-    plain_[std::string(io_bytes)][io_labels(path)] += growth(now, counted.bytes[path]);
-  }
+  for (const auto& [path, now] : bytes) add(io_bytes, io_labels(path), growth(now, counted.bytes[path]));
 }
 
 void Metrics::count_fallbacks(const RestoreReport& report, Counted& counted) {
-  std::map<std::string, std::size_t> fallbacks;
+  std::map<Labels, std::size_t> fallbacks;
   for (const PeerReport& peer : report.peers) {
     if (!support::is_removable(peer.fallback_reason)) continue;
     ++fallbacks[fallback_labels(std::string_view(peer.path).substr(0, peer.path.find('/')), peer.fallback_reason)];
   }
-  for (const auto& [labels, now] : fallbacks)
-    plain_[std::string(path_fallbacks)][labels] += growth(now, counted.fallbacks[labels]);
+  for (const auto& [labels, now] : fallbacks) add(path_fallbacks, labels, growth(now, counted.fallbacks[labels]));
 }
 
 void Metrics::published(std::uint64_t generation, Snapshot snapshot, ByteCount bytes, std::int64_t step,
@@ -315,18 +359,18 @@ void Metrics::published(std::uint64_t generation, Snapshot snapshot, ByteCount b
   const std::lock_guard lock(mutex_);
   ++version_;
   live_[generation] = {snapshot, bytes};
-  histograms_[std::string(publish_duration)][snapshot_label(snapshot)].observe(seconds);
-  plain_[std::string(publication_active)][""] += 1;
-  plain_[std::string(publication_size)][snapshot_label(snapshot)] += static_cast<double>(bytes);
-  plain_[std::string(publication_step)][""] = static_cast<double>(step);
+  observe(publish_duration, snapshot_label(snapshot), seconds);
+  add(publication_active, {}, 1);
+  add(publication_size, snapshot_label(snapshot), static_cast<double>(bytes));
+  set(publication_step, {}, static_cast<double>(step));
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  plain_[std::string(publication_timestamp)][""] = std::chrono::duration<double>(since_1970).count();
+  set(publication_timestamp, {}, std::chrono::duration<double>(since_1970).count());
 }
 
 void Metrics::publish_failed(Snapshot snapshot, double seconds, std::optional<ErrorCode> error) {
   const std::lock_guard lock(mutex_);
   ++version_;
-  histograms_[std::string(publish_duration)][with_error(snapshot_label(snapshot), error)].observe(seconds);
+  observe(publish_duration, with_error(snapshot_label(snapshot), error), seconds);
 }
 
 void Metrics::retired(std::uint64_t generation, double seconds, std::optional<ErrorCode> error) {
@@ -334,17 +378,16 @@ void Metrics::retired(std::uint64_t generation, double seconds, std::optional<Er
   const auto found = live_.find(generation);
   if (found == live_.end()) return;
   ++version_;
-  histograms_[std::string(retire_duration)][with_error("", error)].observe(seconds);
-  plain_[std::string(publication_active)][""] -= 1;
-  plain_[std::string(publication_size)][snapshot_label(found->second.snapshot)] -=
-      static_cast<double>(found->second.bytes);
+  observe(retire_duration, with_error({}, error), seconds);
+  add(publication_active, {}, -1);
+  add(publication_size, snapshot_label(found->second.snapshot), -static_cast<double>(found->second.bytes));
   live_.erase(found);
 }
 
 void Metrics::rejected(Rejection why) {
   const std::lock_guard lock(mutex_);
   ++version_;
-  plain_[std::string(handshake_rejections)][label("error_type", rejection_names[static_cast<std::size_t>(why)])] += 1;
+  add(handshake_rejections, label("error_type", rejection_names[static_cast<std::size_t>(why)]), 1);
 }
 
 void Metrics::left() {
@@ -352,8 +395,11 @@ void Metrics::left() {
   ++version_;
   live_.clear();
   for (const auto name : {restore_active, publication_active, publication_size}) {
-    for (auto& [labels, value] : plain_[std::string(name)]) value = 0;
+    for (const auto& [labels, value] : plain_[std::string(name)]) {
+      if (value != 0) add(name, labels, -value);
+    }
   }
+  callbacks_ = {};
 }
 
 std::uint64_t Metrics::version() const {

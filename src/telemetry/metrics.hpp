@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "shardwire/error.hpp"
@@ -17,6 +18,9 @@
 #include "shardwire/report.hpp"
 
 namespace shardwire::telemetry {
+
+/// Of a series: names and values.
+using Labels = std::vector<std::pair<std::string, std::string>>;
 
 /// Upper bounds of the buckets of durations, in seconds. A last bucket has no bound.
 inline constexpr std::array bucket_bounds = {0.001, 0.005, 0.01, 0.05, 0.1,  0.25,  0.5,   1.0,
@@ -39,8 +43,8 @@ struct Counted {
   ByteCount overread_bytes = 0;
   ByteCount resent_bytes = 0;
   std::size_t corrupt = 0;
-  std::map<std::string, ByteCount> bytes;        ///< by PeerReport::path
-  std::map<std::string, std::size_t> fallbacks;  ///< by labels
+  std::map<std::string, ByteCount> bytes;  ///< by PeerReport::path
+  std::map<Labels, std::size_t> fallbacks;
 };
 
 /// Why a connection of another process was closed before it had proven that it belongs to the job.
@@ -61,7 +65,8 @@ struct Build {
 /// Threads: any.
 class Metrics {
  public:
-  explicit Metrics(Build build);
+  /// `callbacks`: receive each change.
+  explicit Metrics(Build build, Telemetry callbacks = {});
 
   void joined(double seconds, std::optional<ErrorCode> error);
 
@@ -79,7 +84,7 @@ class Metrics {
   void retired(std::uint64_t generation, double seconds, std::optional<ErrorCode> error);
   /// This member has closed a connection.
   void rejected(Rejection why);
-  /// The member has left: nothing runs and nothing is published any more.
+  /// The member has left: nothing runs and nothing is published any more. Drops the callbacks.
   void left();
 
   /// Changes with each of the calls above.
@@ -93,6 +98,10 @@ class Metrics {
     ByteCount bytes;
   };
 
+  // Of one series. They tell the callbacks. Require: the lock.
+  void add(std::string_view name, const Labels& labels, double amount);
+  void set(std::string_view name, const Labels& labels, double value);
+  void observe(std::string_view name, const Labels& labels, double seconds);
   void note_slowdown(const RestoreReport& report);
   void count_bytes(const RestoreReport& report, Counted& counted);
   void count_fallbacks(const RestoreReport& report, Counted& counted);
@@ -100,10 +109,11 @@ class Metrics {
   const Build build_;
   const std::string service_;  // the program may change its environment while a thread writes the text
   mutable std::mutex mutex_;
-  std::uint64_t version_ = 0;                                   // guarded by mutex_, as all that follows
-  std::map<std::string, std::map<std::string, double>> plain_;  // counters and gauges: name -> labels -> value
-  std::map<std::string, std::map<std::string, Histogram>> histograms_;
+  std::uint64_t version_ = 0;                              // guarded by mutex_, as all that follows
+  std::map<std::string, std::map<Labels, double>> plain_;  // counters and gauges, by name
+  std::map<std::string, std::map<Labels, Histogram>> histograms_;
   std::map<std::uint64_t, Live> live_;  // publications, by generation
+  Telemetry callbacks_;                 // empty once the member has left
 };
 
 }  // namespace shardwire::telemetry

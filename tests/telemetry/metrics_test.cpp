@@ -3,8 +3,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -199,6 +201,51 @@ BOOST_AUTO_TEST_CASE(rejections_count_by_reason) {
   metrics.rejected(Rejection::unproven_limit);
   BOOST_TEST(has(metrics, rejections + R"("bad_key"} 1)"));
   BOOST_TEST(has(metrics, rejections + R"("unproven_limit"} 2)"));
+}
+
+BOOST_AUTO_TEST_CASE(callbacks_receive_each_change_under_the_name_of_opentelemetry) {
+  std::map<std::string, double> sums;
+  std::map<std::string, double> latest;
+  std::map<std::string, std::vector<double>> observed;
+  const auto series = [](const MetricUpdate& one) {
+    std::string text(one.name);
+    for (const auto& [key, value] : one.attributes) text += " " + std::string(key) + "=" + std::string(value);
+    return text;
+  };
+  Telemetry callbacks;
+  callbacks.counter = [&](const MetricUpdate& one) { sums[series(one)] += one.value; };
+  callbacks.gauge = [&](const MetricUpdate& one) { latest[series(one)] = one.value; };
+  callbacks.histogram = [&](const MetricUpdate& one) { observed[series(one)].push_back(one.value); };
+  Metrics metrics({"1.2.3", 7, {"tcp", "ucx"}}, callbacks);
+  BOOST_TEST(sums.contains("shardwire.handshake.rejections error.type=bad_key"));
+  BOOST_TEST(latest.at("shardwire.build.info shardwire.protocol.version=7 shardwire.transports=tcp,ucx "
+                       "shardwire.version=1.2.3") == 1);
+  metrics.joined(0.5, ErrorCode::timed_out);
+  BOOST_TEST(observed.at("shardwire.session.join.duration error.type=timed_out") == std::vector<double>{0.5});
+  ends(metrics, Operation::restore, report_of_two());
+  BOOST_TEST(observed.at("shardwire.restore.duration shardwire.operation=restore") == std::vector<double>{2});
+  BOOST_TEST(observed.at("shardwire.restore.stage.duration shardwire.stage=move") == std::vector<double>{1.5});
+  const std::string io = "shardwire.io shardwire.direction=receive ";
+  BOOST_TEST(sums.at(io + "shardwire.method=zcopy shardwire.transport=tcp") == 110);
+  BOOST_TEST(sums.at(io + "shardwire.method=read shardwire.transport=ucx") == 0);
+  BOOST_TEST(sums.at("shardwire.restore.overhead shardwire.overhead.reason=resend") == 3);
+  BOOST_TEST(sums.at("shardwire.restore.active") == 0);
+  metrics.published(1, Snapshot::copy, 64, 100, 0.25);
+  BOOST_TEST(latest.at("shardwire.publication.step") == 100);
+  BOOST_TEST(sums.at("shardwire.publication.size shardwire.snapshot=copy") == 64);
+  metrics.left();
+  BOOST_TEST(sums.at("shardwire.publication.size shardwire.snapshot=copy") == 0);
+  BOOST_TEST(sums.at("shardwire.publication.active") == 0);
+  metrics.started();
+  BOOST_TEST(sums.at("shardwire.restore.active") == 0);  // the session has ended
+}
+
+BOOST_AUTO_TEST_CASE(what_a_callback_throws_is_dropped) {
+  Telemetry callbacks;
+  callbacks.histogram = [](const MetricUpdate&) { throw std::runtime_error("of the caller"); };
+  Metrics metrics({"1.2.3", 7, {"tcp"}}, callbacks);
+  metrics.joined(1, std::nullopt);
+  BOOST_TEST(has(metrics, R"(shardwire_session_join_duration_seconds_count{shardwire_member="3"} 1)"));
 }
 
 BOOST_AUTO_TEST_CASE(a_publication_is_active_until_it_is_retired) {

@@ -240,6 +240,22 @@ BOOST_AUTO_TEST_CASE(a_refusal_has_the_first_reason_that_a_connection_checks) {
   BOOST_TEST((why(ErrorCode::unsupported) == Rejection::version));
 }
 
+BOOST_AUTO_TEST_CASE(callbacks_of_the_program_need_no_folder) {
+  const Environment environment(std::map<std::string, std::string>{});
+  std::map<std::string, int> calls;  // of one thread at a time
+  SessionOptions options = quick();
+  options.telemetry.histogram = [&](const MetricUpdate& update) { ++calls[std::string(update.name)]; };
+  Session session = Session::join(member(0, 1, free_port()), options);
+  Catalog source(Rank{0}, 1);
+  TestShard held(spec, Layout::replicated(), Rank{0});
+  held.add_to(source);
+  session.publish(source).retire(patience);
+  session.close(patience);
+  BOOST_TEST(calls.at("shardwire.session.join.duration") == 1);
+  BOOST_TEST(calls.at("shardwire.publish.duration") == 1);
+  BOOST_TEST(calls.at("shardwire.retire.duration") == 1);
+}
+
 BOOST_AUTO_TEST_CASE(one_port_has_the_metrics_of_all_members_until_the_last_has_left) {
   const auto served_at = free_port();
   const Written written("", std::to_string(served_at));
