@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "c/options.hpp"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "c/callbacks.hpp"
 #include "c/handles.hpp"
 #include "c/structs.hpp"
@@ -37,6 +41,25 @@ std::function<bool()> interruption(const shardwire_session_options& given) {
   };
 }
 
+using MetricCallback = void (*)(void* context, const shardwire_metric_update* update);
+
+std::function<void(const MetricUpdate&)> metric_callback(MetricCallback callback, void* context) {
+  if (callback == nullptr) return {};
+  return [callback, context](const MetricUpdate& update) {
+    std::vector<std::pair<std::string, std::string>> texts;
+    for (const auto& [key, value] : update.attributes) texts.emplace_back(key, value);
+    std::vector<shardwire_metric_attribute> attributes;
+    for (const auto& [key, value] : texts) attributes.push_back({key.c_str(), value.c_str()});
+    const std::string name(update.name);
+    auto given = defaults<shardwire_metric_update>();
+    given.name = name.c_str();
+    given.value = update.value;
+    given.attributes = attributes.data();
+    given.attribute_count = attributes.size();
+    callback(context, &given);
+  };
+}
+
 }  // namespace
 
 SessionOptions options_of(const shardwire_session_options* options) {
@@ -53,6 +76,9 @@ SessionOptions options_of(const shardwire_session_options* options) {
   out.progress.spin = duration(given.spin_ns);
   out.log = log_sink(given);
   out.interrupted = interruption(given);
+  out.telemetry = {.counter = metric_callback(given.counter, given.telemetry_context),
+                   .gauge = metric_callback(given.gauge, given.telemetry_context),
+                   .histogram = metric_callback(given.histogram, given.telemetry_context)};
   return out;
 }
 

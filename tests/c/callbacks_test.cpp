@@ -139,6 +139,33 @@ BOOST_AUTO_TEST_CASE(an_exception_of_an_interruption_ends_the_call) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(what_a_session_counts_goes_to_the_callbacks) {
+  std::map<std::string, double> counted;
+  auto options = session_options();
+  options.telemetry_context = &counted;
+  options.counter = [](void* context, const shardwire_metric_update* update) {
+    std::string series = update->name;
+    for (size_t i = 0; i < update->attribute_count; ++i) {
+      series.append(" ").append(update->attributes[i].key).append("=").append(update->attributes[i].value);
+    }
+    auto& values = *static_cast<std::map<std::string, double>*>(context);
+    values[series] += update->value;
+    values["size"] = static_cast<double>(update->size);
+    values["version"] = update->version;
+  };
+  options.histogram = options.counter;
+  options.gauge = [](void*, const shardwire_metric_update*) { throw_number(); };
+  {
+    const Job job(options);
+    BOOST_TEST(counted.at("shardwire.publication.size shardwire.snapshot=none") == 16);
+    BOOST_TEST(counted.at("shardwire.restore.needed") == 0);
+    BOOST_TEST(counted.at("shardwire.publish.duration shardwire.snapshot=none") > 0);
+    BOOST_TEST(counted.at("size") == sizeof(shardwire_metric_update));
+    BOOST_TEST(counted.at("version") == 1);
+  }
+  BOOST_TEST(counted.at("shardwire.publication.size shardwire.snapshot=none") == 0);
+}
+
 BOOST_AUTO_TEST_CASE(an_exception_of_a_done_callback_goes_no_further) {
   const Job job;
   const auto wanted = job.wanted();

@@ -81,6 +81,7 @@ BOOST_AUTO_TEST_CASE(defaults_are_those_of_the_cpp_api) {
   BOOST_TEST(session.progress.spin.count() == ProgressMode().spin.count());
   BOOST_TEST(!session.log);
   BOOST_TEST(!session.interrupted);
+  BOOST_TEST(!session.telemetry.counter);
   const PublishOptions publish = c_api::options_of(static_cast<const shardwire_publish_options*>(nullptr));
   BOOST_TEST(publish.name == PublishOptions().name);
   BOOST_TEST(!publish.digest);

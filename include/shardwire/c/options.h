@@ -13,6 +13,21 @@ SHARDWIRE_C_BEGIN
 typedef int32_t shardwire_log_level;
 enum { SHARDWIRE_LOG_DEBUG = 0, SHARDWIRE_LOG_INFO = 1, SHARDWIRE_LOG_WARNING = 2, SHARDWIRE_LOG_ERROR = 3 };
 
+/// See shardwire::MetricUpdate. Valid during the call that passes it. `size` and `version` are the library's, so a program may
+/// read later fields only within `size`.
+typedef struct shardwire_metric_attribute {
+  const char* key;
+  const char* value;
+} shardwire_metric_attribute;
+typedef struct shardwire_metric_update {
+  size_t size;
+  uint32_t version;
+  const char* name;
+  double value;
+  const shardwire_metric_attribute* attributes;
+  size_t attribute_count;
+} shardwire_metric_update;
+
 /// Options of shardwire_session_join(). Fields that are not given take their value from the environment.
 typedef struct shardwire_session_options {
   size_t size;
@@ -42,6 +57,14 @@ typedef struct shardwire_session_options {
   const char* keeper_socket;
   /** Hosts that may fail together have the same. NULL or "": SHARDWIRE_HOST_DOMAIN, else the host itself. */
   const char* host_domain;
+  void* telemetry_context;
+  /** Receive what the session counts, see shardwire::Telemetry: an amount to add to a sum, a latest value, a value to put
+      into a bucket. Called one at a time with a lock held, on the thread that counts: they must not block, nor call the
+      session. None is called after shardwire_session_close() or shardwire_session_free(), unless a callback of the session
+      calls that. NULL: left out. */
+  void (*counter)(void* context, const shardwire_metric_update* update);
+  void (*gauge)(void* context, const shardwire_metric_update* update);
+  void (*histogram)(void* context, const shardwire_metric_update* update);
 } shardwire_session_options;
 void shardwire_session_options_init(shardwire_session_options* options, size_t size);
 
