@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the library on their way to the program's function, or to its logger."""
+"""Messages and metrics of the library on their way to the program's functions, or to its logger."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def logger_of_program() -> tuple[Callable[[int, str], object], bool] | None:
     return logger.log, logger.isEnabledFor(logging.DEBUG)
 
 
-def deliver(next_message: Callable[[], tuple[int, str] | None], log: Callable[[int, str], object]) -> None:
-    """Calls `log` with each message until there is none.
+def deliver(next_message: Callable[[], tuple[object, ...] | None], target: Callable[..., object]) -> None:
+    """Calls `target` with each message until there is none.
 
-    In Python: where the interpreter ends a thread that runs `log`, there must be no frames of C++.
+    In Python: where the interpreter ends a thread that runs `target`, there must be no frames of C++.
     """
     while (message := next_message()) is not None:
         try:
-            log(*message)
+            target(*message)
         except Exception:
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

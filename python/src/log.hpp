@@ -15,6 +15,10 @@ LogSink log_to(nb::callable target);
 /// has given this logger or one above it a handler. Else empty: the library writes them to standard error.
 LogSink log_to_logger();
 
+/// For SessionOptions::telemetry: hands updates to `target(kind, name, value, attributes)`, on another thread of Python. Of
+/// updates that are lost because the target is slower, it gets the number, as the counter shardwire.telemetry.dropped.
+Telemetry telemetry_to(nb::callable target);
+
 /// Delivers what is still queued. Called when the interpreter ends, after begin_end(), which stops the other threads.
 void end_logs();
 

@@ -111,9 +111,12 @@ PySession* join(const nb::kwargs& given) {
   keywords.take<std::string>("costs", costs);
   std::optional<nb::callable> log;
   keywords.take<nb::callable>("log", log);
+  std::optional<nb::callable> telemetry;
+  keywords.take<nb::callable>("telemetry", telemetry);
   keywords.require_empty();
   if (!costs.empty()) options.costs = load_costs(costs);
   options.log = log ? log_to(*log) : log_to_logger();
+  if (telemetry) options.telemetry = telemetry_to(*telemetry);
   options.interrupted = check_signals;
   return new PySession(unlocked([&] { return Session::join(std::move(bootstrap), std::move(options)); }));
 }
@@ -356,7 +359,9 @@ void bind_session(nb::module_& module) {
           "if member 0 does not answer. Calls `log(level, message)` with every message and the levels of `logging`, on "
           "a "
           "thread of its own; `logging.getLogger('shardwire').log` fits. Without it messages go there if the program "
-          "has given this logger or one above it a handler by now, else to standard error.",
+          "has given this logger or one above it a handler by now, else to standard error. Calls `telemetry(kind, "
+          "name, value, attributes)` likewise with each change of a metric; `kind` is 'counter', 'gauge' or "
+          "'histogram'.",
           nb::sig(
               "def join(*, rank: int | None = None, world_size: int | None = None, local_size: int = 0, address: str | "
               "None = None, port: int | None = None, store: typing.Any = None, interface: str = '', job_key: bytes = "
@@ -367,7 +372,9 @@ void bind_session(nb::module_& module) {
               "join_timeout: shardwire._types.Seconds | None = None, copy_threads: int = 0, encrypt_payload: bool = "
               "False, keeper: str = '', keeper_socket: str = '', host_domain: str = '', "
               "spin: shardwire._types.Seconds | None = None, costs: str | None = None, "
-              "log: collections.abc.Callable[[int, str], object] | None = None) -> Session"))
+              "log: collections.abc.Callable[[int, str], object] | None = None, "
+              "telemetry: collections.abc.Callable[[str, str, float, dict[str, str]], object] | None = None) -> "
+              "Session"))
       .def_prop_ro("rank", [](PySession& self) { return self->rank(); })
       .def_prop_ro("world_size", [](PySession& self) { return self->world_size(); })
       .def_prop_ro(

@@ -10,6 +10,7 @@ import pickle
 import re
 import signal
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -344,6 +345,31 @@ def test_messages_go_to_logging(job, caplog):
     assert {(record.levelname, record.threadName) for record in caplog.records} == {("INFO", "shardwire log")}
 
 
+def test_what_a_session_counts_goes_to_a_function(job):
+    updates, threads = [], set()
+
+    def telemetry(*update):
+        threads.add(threading.current_thread().name)
+        updates.append(update)
+        raise ZeroDivisionError  # stops nothing
+
+    before, threading.excepthook = threading.excepthook, lambda raised: None
+    try:
+        [session] = job(1, telemetry=telemetry)
+        held = sw.Catalog(0, 1)
+        held.add("t", "", "f64", (4,), sw.Layout.replicated(), np.arange(4.0))
+        with session.publish(held, step=3):
+            size = ("counter", "shardwire.publication.size", 32.0, {"shardwire.snapshot": "none"})
+            assert until(lambda: size in updates), updates
+        assert until(lambda: (*size[:2], -32.0, size[3]) in updates), updates
+    finally:
+        threading.excepthook = before
+    assert ("counter", "shardwire.handshake.rejections", 0.0, {"error.type": "bad_key"}) in updates
+    assert ("gauge", "shardwire.publication.step", 3.0, {}) in updates
+    assert [update[3] for update in updates if update[:2] == ("histogram", "shardwire.session.join.duration")] == [{}]
+    assert threads == {"shardwire telemetry"}
+
+
 LOGGED = """
 import CONFIGURED
 import sys
@@ -457,6 +483,7 @@ def test_a_log_that_raises_or_is_slow_stops_nothing(run):
 
 @pytest.mark.parametrize("options", [{"rank": 0}, {"store": object()}, {"rank": 0, "world_size": 1, "nothing": 1},
                                      {"rank": 0, "world_size": 1, "log": logging.getLogger("shardwire")},
+                                     {"rank": 0, "world_size": 1, "telemetry": "counter"},
                                      {"rank": 0, "world_size": 1, "join_timeout": -1},
                                      {"rank": 0, "world_size": 1, "transport": "carrier-pigeon"}], ids=str)
 def test_wrong_options_are_refused(options):
