@@ -99,7 +99,7 @@ def check(root: pathlib.Path, command: str, place: pathlib.Path, running: list[s
     wait_for("rules that are evaluated", lambda: prometheus.health_of_rules() == {"ok"}, running)
     if prometheus.value("count(up)") != 1:
         sys.exit("there is more than one target")
-    if prometheus.value('count(count by (shardwire_member) (shardwire_build_info))') != RANKS:
+    if prometheus.value("count(count by (shardwire_member) (shardwire_build_info))") != RANKS:
         sys.exit("not all members have told their build")
     if (bad := prometheus.value('sum(shardwire_restore_duration_seconds_count{error_type!=""})')) != 0:
         sys.exit(f"failed restores: {bad}")
