@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "shardwire/export.hpp"
@@ -11,6 +12,8 @@
 
 SHARDWIRE_API_BEGIN
 namespace shardwire {
+
+class Catalog;
 
 /// What the members of a job publish under one name at one step. See Session::inventory().
 struct Inventory {
@@ -31,6 +34,15 @@ struct Inventory {
   /// later. This member is one of them only while it is publishing.
   /// Empty: `publishers` is final for this step.
   std::vector<int> awaited;
+
+  /// A case file (docs/case-format.md) of a restore of `target` from these publications, so that `shardwire plan`, `perf`
+  /// and `doctor --measure` repeat it. Without `target`, the ranks of the layouts restore what they publish. An absent
+  /// rank is lost in the source. Values are left out, and tensors that one side alone has. A layout that case files
+  /// have no words for (flat, packed, within, boxes with places) stands there as the boxes of each rank.
+  /// Errors: throws Error{layout_mismatch} if the sides declare a tensor differently, Error{invalid_argument} if they
+  ///         have none in common, Error{unsupported} for an empty name or state.
+  [[nodiscard]] std::string to_case() const;
+  [[nodiscard]] std::string to_case(const Catalog& target) const;
 };
 
 }  // namespace shardwire

@@ -174,6 +174,9 @@ class Catalog:
     def copy(self) -> Catalog:
         """An independent catalog of the same memory. Cheap."""
 
+    def to_case(self) -> str:
+        """As Inventory.to_case(), with these layouts on both sides."""
+
 class JobLayout:
     """
     The layouts of all tensors on all ranks of one side of a plan. Immutable.
@@ -384,6 +387,11 @@ class Inventory:
 
     def layout(self, key: shardwire._types.TensorKey, rank: int) -> Layout | None:
         """The layout of a tensor by this rank; None without it."""
+
+    def to_case(self, target: Catalog | None = None) -> str:
+        """
+        The text of a case file, for `shardwire plan`, `perf` and `doctor --measure`: a restore of `target` from these publications; without it, of what the ranks publish. Absent ranks are lost in the source.
+        """
 
 class Session:
     """

@@ -150,7 +150,10 @@ void bind_catalog(nb::module_& module) {
            nb::sig("def tensors(self) -> dict[shardwire._types.TensorKey, shardwire._types.TensorInfo]"))
       .def("values", &values, nb::sig("def values(self) -> dict[shardwire._types.TensorKey, shardwire._types.Value]"))
       .def(
-          "copy", [](const PyCatalog& self) { return self; }, "An independent catalog of the same memory. Cheap.");
+          "copy", [](const PyCatalog& self) { return self; }, "An independent catalog of the same memory. Cheap.")
+      .def(
+          "to_case", [](const PyCatalog& self) { return self.catalog.to_case(); },
+          "As Inventory.to_case(), with these layouts on both sides.");
 }
 
 }  // namespace shardwire::python

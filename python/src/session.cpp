@@ -319,7 +319,17 @@ void bind_inventory(nb::module_& module) {
       .def_ro("held", &Inventory::held, "One side of plan().")
       .def("layout", &inventory_layout, nb::arg("key"), nb::arg("rank"),
            "The layout of a tensor by this rank; None without it.",
-           nb::sig("def layout(self, key: shardwire._types.TensorKey, rank: int) -> Layout | None"));
+           nb::sig("def layout(self, key: shardwire._types.TensorKey, rank: int) -> Layout | None"))
+      .def(
+          "to_case",
+          [](const Inventory& self, const PyCatalog* target) {
+            return target == nullptr ? self.to_case() : self.to_case(target->catalog);
+          },
+          nb::arg("target").none() = nb::none(),
+          "The text of a case file, for `shardwire plan`, `perf` and `doctor --measure`: a restore of `target` from "
+          "these "
+          "publications; without it, of what the ranks publish. Absent ranks are lost in the source.",
+          nb::sig("def to_case(self, target: Catalog | None = None) -> str"));
 }
 
 constexpr const char* common_options =

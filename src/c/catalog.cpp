@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "c/guard.hpp"
 #include "c/memory.hpp"
@@ -135,6 +136,11 @@ shardwire_code shardwire_catalog_alias_at(const shardwire_catalog* catalog, size
 
 bool shardwire_catalog_same(const shardwire_catalog* a, const shardwire_catalog* b) {
   return a && b ? peek(a)->same(*peek(b)) : a == b;
+}
+
+shardwire_code shardwire_catalog_to_case(const shardwire_catalog* catalog, shardwire_strings** text,
+                                         shardwire_error** error) {
+  return create(text, error, [&] { return std::vector{object(catalog, "catalog").to_case()}; });
 }
 
 shardwire_code shardwire_fqns_of(const int64_t* ids, size_t count, const int64_t* named_ids, const char* const* names,

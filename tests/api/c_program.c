@@ -364,6 +364,10 @@ static void check_inventory(shardwire_session* session) {
   expect_ok(shardwire_layout_chunk(0, members, &chunk, &error));
   expect(shardwire_layout_equal(layout, chunk), "layout");
   shardwire_layout_free(chunk);
+  shardwire_strings* text = NULL;
+  expect_ok(shardwire_inventory_to_case(inventory, NULL, &text, &error));
+  expect(strstr(shardwire_strings_at(text, 0, NULL), "\"step 1000\"") != NULL, "a case of the step");
+  shardwire_strings_free(text);
   shardwire_inventory_free(inventory);
 }
 

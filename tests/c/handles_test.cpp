@@ -545,6 +545,28 @@ BOOST_AUTO_TEST_CASE(copies_of_a_catalog_are_the_same_until_one_changes) {
   BOOST_TEST(!shardwire_catalog_same(catalog.get(), copy.get()));
 }
 
+BOOST_AUTO_TEST_CASE(layouts_of_a_catalog_and_of_an_inventory_are_a_case) {
+  const Job job;
+  Handle<shardwire_inventory> inventory(shardwire_inventory_free);
+  succeeds([&](auto error) {
+    return shardwire_session_inventory(job.session.get(), "state", SHARDWIRE_UNSET_STEP, 60'000'000'000,
+                                       &inventory.get(), error);
+  });
+  const auto wanted = job.wanted();
+  for (const auto* target : std::initializer_list<const shardwire_catalog*>{nullptr, wanted.get()}) {
+    Handle<shardwire_strings> text(shardwire_strings_free);
+    succeeds([&](auto error) { return shardwire_inventory_to_case(inventory.get(), target, &text.get(), error); });
+    BOOST_TEST(std::string(shardwire_strings_at(text.get(), 0, nullptr)).find(R"("fqn": "w")") != std::string::npos);
+  }
+  Handle<shardwire_strings> text(shardwire_strings_free);
+  succeeds([&](auto error) { return shardwire_catalog_to_case(wanted.get(), &text.get(), error); });
+  BOOST_TEST(std::string(shardwire_strings_at(text.get(), 0, nullptr)).find(R"("fqn": "w")") != std::string::npos);
+  Handle<shardwire_strings> none(shardwire_strings_free);
+  fails(SHARDWIRE_INVALID_ARGUMENT, "a tensor that both sides have", [&](auto error) {
+    return shardwire_inventory_to_case(inventory.get(), empty_catalog().get(), &none.get(), error);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(boxes_are_those_of_the_cpp_api) {
   const std::int64_t shape[] = {4, 6};
   shardwire_box whole{}, common{};

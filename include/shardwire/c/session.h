@@ -104,6 +104,14 @@ const int32_t* shardwire_inventory_absent(const shardwire_inventory* inventory, 
 const int32_t* shardwire_inventory_awaited(const shardwire_inventory* inventory, size_t* count);
 /// Tensors, with layouts, by rank.
 const shardwire_job_layout* shardwire_inventory_held(const shardwire_inventory* inventory);
+/// `text` is one string: a case file (docs/case-format.md) of a restore of `target` from these publications, so that
+/// `shardwire plan`, `perf` and `doctor --measure` repeat it. With NULL as `target`, the ranks of the layouts restore
+/// what they publish. An absent rank is lost in the source. Values are left out, and tensors that one side alone has.
+/// Layouts that case files have no words for stand there as the boxes of each rank.
+/// Errors: LAYOUT_MISMATCH if the sides declare a tensor differently, INVALID_ARGUMENT if they have none in common,
+///         UNSUPPORTED for an empty name or state.
+shardwire_code shardwire_inventory_to_case(const shardwire_inventory* inventory, const shardwire_catalog* target,
+                                           shardwire_strings** text, shardwire_error** error);
 /// What members publish under `name` at `step`; with SHARDWIRE_UNSET_STEP at the newest step at which no rank is
 /// absent, else at the newest. Reads descriptions, no tensors.
 /// Errors: LAYOUT_MISMATCH if publishers declare layouts over different numbers of ranks; TIMED_OUT naming the ranks

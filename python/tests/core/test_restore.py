@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import math
 import pathlib
 import re
@@ -123,6 +124,10 @@ def test_gather_and_inventory(job):
     assert inventory.tensors == {("weight", "exp_avg"): ("f32", SHAPE)}
     assert inventory.values == [("weight", "step")]
     assert inventory.layout(sw.TensorKey("weight", "exp_avg"), 0) == ROWS
+    rules = lambda case: [json.loads(case)[side]["rules"]["r1"] for side in ("source", "target")]
+    assert json.loads(inventory.to_case())["source"]["lost"] == [1]
+    assert rules(inventory.to_case()) == [{"chunk": 0, "over": 2}] * 2 == rules(holder(0).to_case())
+    assert rules(inventory.to_case(wanting(0, columns_of(0)))) == [{"chunk": 0, "over": 2}, {"chunk": 1, "over": 2}]
     second = members[1].publish(holder(1), step=3, name="adam")
     assert members[1].await_step("adam", 3, 20).absent == []
     del publication, second

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import pathlib
 import re
 import textwrap
@@ -141,6 +142,26 @@ def test_the_loop(pool):
 
 def test_the_loop_goes_on_from_what_a_keeper_holds(pool, keeper):  # noqa: F811
     assert pool(2, loop, keeper) == [((0, 4), (4, 4), [])] * 2
+
+
+def exported(rank: int, world: int, path: str) -> Any:
+    model, optimizer = build("fsdp2", "adamw", 1, world)
+    train(model, optimizer, 1)
+    with swt.join() as session:
+        publication = swt.publish(session, model, optimizer, step=3, snapshot="copy")
+        session.barrier(60)
+        defined("case-make.md", "write_case")(session, model, optimizer, f"{path}/{rank}.json")
+        session.barrier(60)
+        del publication
+    return len(list(model.parameters()))
+
+
+def test_the_layouts_of_a_job_are_a_case(pool, tmp_path):
+    for rank, parameters in enumerate(pool(2, exported, str(tmp_path))):
+        case = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert case["name"] == "step 3" and len(case["tensors"]) >= parameters
+        for side in ("source", "target"):
+            assert case[side]["ranks"] == 2 and {"mesh": [2], "placements": ["S(0)"]} in case[side]["rules"].values()
 
 
 def fallback(rank: int, world: int) -> Any:
