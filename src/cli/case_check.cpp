@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <map>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "case/case.hpp"
 #include "case/text_file.hpp"
+#include "cli/color.hpp"
 #include "cli/output.hpp"
 #include "cli/text.hpp"
 #include "support/list_of.hpp"
@@ -183,7 +185,9 @@ void check_case(const std::string& path) {
   text += side_text("source", "holds", job.source) + side_text("target", "wants", job.target);
   if (job.ranks_per_host > 0) text += fmt::format("A host has {}.\n", counted(job.ranks_per_host, "rank"));
   for (const CaseSide* side : {&job.source, &job.target}) {
-    for (const std::string& warning : side->warnings) text += fmt::format("warning: {}\n", warning);
+    for (const std::string& warning : side->warnings) {
+      text += fmt::format("{} {}\n", marked("warning:", Mark::warning, stdout), warning);
+    }
   }
   write_output(text);
 }

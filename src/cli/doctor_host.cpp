@@ -20,6 +20,7 @@
 #include <optional>
 #include <thread>
 
+#include "cli/color.hpp"
 #include "cli/environment.hpp"
 #include "cli/output.hpp"
 #include "cli/text.hpp"
@@ -154,7 +155,8 @@ void print_flags(const std::vector<perf::Flag>& flags, bool json, std::string_vi
       const nlohmann::json row{{"flag", one.about}, {"subject", one.subject}, {"says", one.says}};
       write_output(row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     } else {
-      write_output(fmt::format("  {:<14}{} {}\n", one.about, one.subject, one.says));
+      write_output(fmt::format("  {}{} {}\n", marked(fmt::format("{:<14}", one.about), Mark::warning, stdout),
+                               one.subject, one.says));
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "cli/color.hpp"
 #include "support/environment.hpp"
 #include "support/stderr.hpp"
 
@@ -16,7 +17,9 @@ std::optional<std::string> environment(const char* name) {
 
 void report_unknown_environment() {
   const std::string warning = support::unknown_variables_warning();
-  if (!warning.empty()) support::write_stderr("shardwire: warning: {}\n", warning);
+  if (!warning.empty()) {
+    support::write_stderr("shardwire: {} {}\n", marked("warning:", Mark::warning, stderr), warning);
+  }
 }
 
 }  // namespace shardwire::cli

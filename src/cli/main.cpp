@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "case/case.hpp"
+#include "cli/color.hpp"
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
 #include "cli/output.hpp"
@@ -33,7 +34,7 @@ constexpr Example first_examples[] = {
 
 int fail(int code, const std::string& why) {
   std::fflush(stdout);
-  support::write_stderr("shardwire: {}\n", why);
+  support::write_stderr("{} {}\n", marked("shardwire:", Mark::failure, stderr), why);
   return code;
 }
 

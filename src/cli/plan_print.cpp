@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "cli/color.hpp"
 #include "cli/output.hpp"
 #include "cli/text.hpp"
 #include "support/stderr.hpp"
@@ -101,8 +102,8 @@ void JsonPieces::flush() {
 }
 
 GapLines::GapLines(std::uint64_t gaps, bool json) : json_(json) {
-  support::write_stderr("shardwire: layout_mismatch: {} wanted region{} no holder:\n", gaps,
-                        gaps == 1 ? " has" : "s have");
+  support::write_stderr("{} layout_mismatch: {} wanted region{} no holder:\n",
+                        marked("shardwire:", Mark::failure, stderr), gaps, gaps == 1 ? " has" : "s have");
   if (json_) write_output("{\"gaps\":[");
 }
 

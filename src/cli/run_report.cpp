@@ -12,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/color.hpp"
 #include "cli/command.hpp"
 #include "cli/text.hpp"
 #include "support/stderr.hpp"
@@ -195,7 +196,8 @@ void JobReport::print_paths() const {
 void JobReport::print_errors() const {
   constexpr std::size_t errors_shown = 8;
   for (std::size_t i = 0; i < std::min(errors_shown, errors_.size()); ++i) {
-    support::write_stderr("shardwire: {}: {}\n", errors_[i].code, errors_[i].message);
+    support::write_stderr("{} {}: {}\n", marked("shardwire:", Mark::failure, stderr), errors_[i].code,
+                          errors_[i].message);
   }
   if (errors_.size() > errors_shown) {
     support::write_stderr("shardwire: and {} more errors\n", errors_.size() - errors_shown);
@@ -209,8 +211,9 @@ void JobReport::print() const {
   for (const MemberResult& target : targets_) elements += target.elements;
   const ByteCount needed = sum(&RestoreReport::needed_bytes);
   const auto bytes = [](ByteCount count) { return human_bytes(static_cast<double>(count)); };
-  fmt::print("{}: {}, {} source ranks -> {} target ranks\n", name, verified_ ? "verified" : "NOT VERIFIED",
-             job_.source.ranks, job_.target.ranks);
+  const std::string outcome =
+      verified_ ? marked("verified", Mark::success, stdout) : marked("NOT VERIFIED", Mark::failure, stdout);
+  fmt::print("{}: {}, {} source ranks -> {} target ranks\n", name, outcome, job_.source.ranks, job_.target.ranks);
   if (verified_) {
     fmt::print("  checked    {} elements ({}), every one as it must be\n", elements, bytes(needed));
   } else {

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/color.hpp"
+#include "cli/completion.hpp"
 #include "shardwire/version.hpp"
 #include "support/nearest.hpp"
 
@@ -68,6 +70,9 @@ std::string help_footer(std::span<const Example> examples) {
 CLI::App* add_command(CLI::App& app, const Command& command) {
   CLI::App* const sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
   sub->set_version_flag("--version", fmt::format("shardwire {}", version()));
+  sub->add_option_function<std::string>(
+         "--color", choose_color, "colors in texts for people (default: auto, on a terminal unless NO_COLOR is set)")
+      ->type_name(one_of(color_words));
   sub->footer(help_footer(command.examples));
   return sub;
 }

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exit codes and messages of invalid command lines, before anything runs.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <cstdlib>
 #include <ostream>
 #include <set>
 #include <sstream>
 #include <utility>
 
+#include "cli/color.hpp"
 #include "support/command.hpp"
 #include "support/file.hpp"
 #include "transport/config.hpp"
@@ -66,6 +72,10 @@ const Usage usages[] = {
      {"run", "-", "--memory", "hots"},
      2,
      "'hots' is unknown (did you mean 'host'?); known are host, cuda"},
+    {"misspelt_color",
+     {"plan", "-", "--color", "nevr"},
+     2,
+     "--color: 'nevr' is unknown (did you mean 'never'?); known are auto, always, never"},
     {"misspelt_fault", {"run", "-", "--fault", "kil:0@50"}, 2, "restep (did you mean 'kill'?)"},
     {"rank_no_number", {"plan", "--rank", "x", "-"}, 2, "--rank"},
     {"rank_too_large", {"plan", "--rank", "2", "-"}, 2, "--rank 2: the target has ranks 0 to 1"},
@@ -197,7 +207,8 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_made_is_one_that_jobs_take) {
 }
 
 BOOST_AUTO_TEST_CASE(questions_to_a_keeper_refuse_the_options_that_they_ignore) {
-  const std::set<std::string> used{"--help", "--version", "--job", "--socket", "--status", "--json", "--drop"};
+  const std::set<std::string> used{"--help",   "--version", "--color", "--job",
+                                   "--socket", "--status",  "--json",  "--drop"};
   int refused = 0;
   for (const std::string& option : options_of({"keep"})) {
     if (used.count(option) > 0) continue;
@@ -453,6 +464,33 @@ BOOST_AUTO_TEST_CASE(verify_takes_generation_also_by_its_former_name) {
   const CommandResult refused = run_command({"run", "--transport", "loopback", "--verify", "maybe", "-"}, two_ranks);
   BOOST_TEST(refused.exit_code == 2);
   BOOST_TEST(refused.err.find("'maybe' is unknown; known are generation, digest") != std::string::npos, refused.err);
+}
+
+BOOST_AUTO_TEST_CASE(colors_are_those_that_the_option_asks_for) {
+  const Words words{"plan", "/nonexistent/case.json"};
+  BOOST_TEST(run_command(words).err.starts_with("shardwire: "));
+  const Words always{"plan", "/nonexistent/case.json", "--color", "always"};
+  BOOST_TEST(run_command(always).err.starts_with("\033[31mshardwire:\033[0m "));
+  BOOST_TEST(run_command(always, {}, {{"NO_COLOR", "1"}}).err.starts_with("\033[31mshardwire:\033[0m "));
+}
+
+BOOST_AUTO_TEST_CASE(a_terminal_has_colors_where_no_color_is_not_set) {
+  using shardwire::cli::marked;
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  BOOST_REQUIRE(::grantpt(terminal) == 0);
+  BOOST_REQUIRE(::unlockpt(terminal) == 0);
+  std::FILE* const stream = std::fopen(::ptsname(terminal), "w");
+  BOOST_REQUIRE(stream != nullptr);
+  ::setenv("TERM", "xterm", 1);
+  ::unsetenv("NO_COLOR");
+  BOOST_TEST(marked("x", shardwire::cli::Mark::warning, stream) == "\033[33mx\033[0m");
+  ::setenv("TERM", "dumb", 1);
+  BOOST_TEST(marked("x", shardwire::cli::Mark::warning, stream) == "x");
+  ::setenv("TERM", "xterm", 1);
+  ::setenv("NO_COLOR", "1", 1);
+  BOOST_TEST(marked("x", shardwire::cli::Mark::warning, stream) == "x");
+  std::fclose(stream);
+  ::close(terminal);
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_variable_is_reported) {
