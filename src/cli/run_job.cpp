@@ -145,8 +145,8 @@ JobOutcome run_here(const Case& job, const RunOptions& options) {
     std::optional<FaultAgent> faults;
     if (!options.faults.empty()) faults.emplace(pipe, ends, options.faults);
     run_worker({job, options, role_of(job, options, member), own, [&](const MemberProgress& p) { pipe.progress(p); },
-                [&](Session*, const MemberResult& result) { pipe.result(result); }, false,
-                faults ? &*faults : nullptr});
+                [&](Session*, const MemberResult& result) { pipe.result(result); }, false, faults ? &*faults : nullptr,
+                [&](std::string_view what) { pipe.awaits(what); }});
   };
 
   std::vector<ProcessPlan> plans;
@@ -228,7 +228,12 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
       outcome.errors.push_back({std::string(to_string(error.code())), error.what(), {}});
     }
   };
-  run_worker({job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver, true});
+  const auto awaits = [&](std::string_view what) {
+    const std::lock_guard lock(mutex);
+    if (progress) progress->note_awaited(0, std::string(what));
+  };
+  run_worker(
+      {job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver, true, nullptr, awaits});
   return outcome;
 }
 

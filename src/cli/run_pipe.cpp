@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "cli/text.hpp"
+
 namespace shardwire::cli {
 
 MemberPipe::MemberPipe(int descriptor, std::mutex& writing, int member)
@@ -26,6 +28,15 @@ void MemberPipe::progress(const MemberProgress& progress) {
       fmt::format("{{\"member\":{},\"phase\":\"{}\",\"repeat\":{},\"done\":{},\"total\":{}}}\n", member_,
                   progress.phase, progress.repeat, progress.done_bytes, progress.total_bytes);
   // Shorter than PIPE_BUF: written whole or not at all.
+  [[maybe_unused]] const ssize_t written = ::write(descriptor_, line.data(), line.size());
+}
+
+void MemberPipe::awaits(std::string_view what) {
+  constexpr std::size_t max_text = 400;  // with escapes shorter than PIPE_BUF
+  const std::string line =
+      fmt::format("{{\"member\":{},\"awaits\":{}}}\n", member_, json_text(what.substr(0, max_text)));
+  const std::unique_lock lock(writing_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
   [[maybe_unused]] const ssize_t written = ::write(descriptor_, line.data(), line.size());
 }
 

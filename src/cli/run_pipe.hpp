@@ -4,6 +4,7 @@
 #include <chrono>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "cli/run_worker.hpp"
 
@@ -17,6 +18,8 @@ class MemberPipe {
   MemberPipe(int descriptor, std::mutex& writing, int member);
 
   void progress(const MemberProgress& progress);
+  /// What a restore has waited for; dropped if the pipe is full.
+  void awaits(std::string_view what);
   void result(const MemberResult& result);
   /// An event of a job with faults, never dropped. `fields`: of a JSON object.
   void event(std::string_view fields);

@@ -3,14 +3,20 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shardwire/types.hpp"
 
 namespace shardwire::cli {
 
+/// "16.8 MB from source rank 2 (10.0.0.7:51234)" of the line that a session logs about a restore that waits; empty for
+/// other lines.
+std::string_view awaited_of(std::string_view log_line);
+
 /// Shows the progress of a job of many members on standard error: a bar on a terminal, elsewhere a line for each phase of
-/// the first restore, and a line each ten seconds. A phase that lasts names the ranks that have not finished it.
+/// the first restore, and a line each ten seconds. A phase that lasts names the ranks that have not finished it, and what
+/// the first of them waits for.
 class JobProgress {
  public:
   using WallClock = std::chrono::steady_clock;
@@ -23,6 +29,8 @@ class JobProgress {
 
   void update(int member, const std::string& phase, int repeat, ByteCount done_bytes,
               WallClock::time_point now = WallClock::now());
+  /// The member's restore has waited for `what`. Shown until it goes on.
+  void note_awaited(int member, const std::string& what);
   /// The member's process has ended: nobody waits for it.
   void leave(int member);
   /// Shows what changes without an update. Call it about twice a second.
@@ -35,6 +43,7 @@ class JobProgress {
     int phase = -1;  ///< the last one of this restore; -1: none yet
     bool waits = false;
     ByteCount done_bytes = 0;
+    std::string awaited{};
   };
   [[nodiscard]] ByteCount received_bytes() const;
   [[nodiscard]] std::string awaited(WallClock::time_point now) const;

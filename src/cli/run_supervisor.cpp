@@ -182,6 +182,10 @@ class Supervisor {
     const Json json = Json::parse(line, nullptr, false);
     if (json.is_discarded()) return;  // truncated by a death
     if (faults_.take(process.plan->members.front(), json)) return;
+    if (json.contains("awaits")) {
+      progress_.note_awaited(json.at("member").get<int>(), json.at("awaits").get<std::string>());
+      return;
+    }
     if (!json.contains("phase")) {
       auto result = reader_.take(json);
       if (!result) return;

@@ -12,6 +12,7 @@
 
 #include "cli/fault_agent.hpp"
 #include "cli/run_buffers.hpp"
+#include "cli/run_progress.hpp"
 #include "geometry/overlap.hpp"
 #include "session/session_state.hpp"
 #include "session/settings.hpp"
@@ -29,10 +30,12 @@ ByteCount peak_rss_bytes() {
   return static_cast<ByteCount>(usage.ru_maxrss) * 1024;
 }
 
-// `leaving`: members leave in any order, which is no reason for a warning.
-LogSink log_sink(const LogStyle& style, const LogOrigin& origin, std::shared_ptr<const std::atomic<bool>> leaving) {
-  return [least = style.least, print = standard_error_log(style, origin), leaving = std::move(leaving)](
-             LogLevel level, std::string_view text) {
+// `leaving`: members leave in any order, which is no reason for a warning. `awaits`: for lines about a wait.
+LogSink log_sink(const LogStyle& style, const LogOrigin& origin, std::shared_ptr<const std::atomic<bool>> leaving,
+                 std::function<void(std::string_view)> awaits) {
+  return [least = style.least, print = standard_error_log(style, origin), leaving = std::move(leaving),
+          awaits = std::move(awaits)](LogLevel level, std::string_view text) {
+    if (const std::string_view what = awaited_of(text); awaits && !what.empty()) awaits(what);
     if (*leaving && level == LogLevel::warning && least == LogLevel::warning) return;
     print(level, text);
   };
@@ -126,7 +129,7 @@ class Worker {
     options.staging_bytes = staging_half();
     options.costs = config_.options.costs;
     options.join_timeout = config_.options.join_timeout;
-    options.log = log_sink(config_.options.log, log_origin(config_.bootstrap), leaving_);
+    options.log = log_sink(config_.options.log, log_origin(config_.bootstrap), leaving_, config_.awaits);
     return options;
   }
 

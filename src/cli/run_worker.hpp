@@ -31,6 +31,8 @@ struct WorkerConfig {
   /// No supervisor watches the members' processes: a member that has not joined in time is missing.
   bool awaits_members = false;
   FaultAgent* faults = nullptr;  ///< null: the job has no faults
+  /// Names what a restore of this member has waited for. Called from the session's thread; must not block.
+  std::function<void(std::string_view)> awaits{};
 };
 
 /// Takes part in the whole job as one member: publishes, restores, checks, for the given number of repeats. Errors are

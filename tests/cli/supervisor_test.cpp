@@ -269,6 +269,25 @@ BOOST_AUTO_TEST_CASE(progress_blames_no_rank_that_restores) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(progress_names_what_a_rank_waits_for_until_bytes_arrive) {
+  const std::string source = "16.8 MB from source rank 2 (10.0.0.7:51234)";
+  const std::string line = "'state' as layout rank 0 has waited 2 s for " + source;
+  BOOST_TEST(awaited_of(line) == source);
+  BOOST_TEST(awaited_of("'state' as layout rank 0 is restored at step 1000") == "");
+  const std::string text = shown(false, [&] {
+    JobProgress progress(3, 1, gigabyte);
+    for (int member = 0; member < 3; ++member) progress.update(member, "restore", 0, 0, at(0));
+    progress.note_awaited(1, source);
+    progress.update(1, "restore", 0, 0, at(3));
+    progress.update(1, "restore", 0, gigabyte / 4, at(10));
+    progress.tick(at(14));
+  });
+  BOOST_TEST(text ==
+             "shardwire: restoring, 0 B of 1.00 GB\n"
+             "shardwire: restoring, 0 B of 1.00 GB; rank 1 waits for 16.8 MB from source rank 2 (10.0.0.7:51234)\n"
+             "shardwire: restoring, 250 MB of 1.00 GB, 17.9 MB/s, 42 s left\n");
+}
+
 BOOST_AUTO_TEST_CASE(progress_waits_for_no_rank_whose_process_has_ended) {
   const std::string text = shown(false, [] {
     JobProgress progress(3, 1, gigabyte);

@@ -264,6 +264,16 @@ BOOST_AUTO_TEST_CASE(twenty_seeds_show_no_bug) {
   std::remove(rows.c_str());
 }
 
+BOOST_AUTO_TEST_CASE(progress_names_the_source_that_a_rank_waits_for) {
+  RunningCommand stopped({command_path(), "run", "-", "--transport", "tcp", "--rate", "2M", "--fault", "stop:2@move"},
+                         unreplicated);
+  BOOST_TEST(stopped.await_error_text(" waits for ", 1));
+  stopped.send(SIGINT);
+  const CommandResult result = stopped.wait();
+  BOOST_TEST(result.exit_code == 130);
+  BOOST_TEST(result.err.find(" from source rank 2 (") != std::string::npos, result.err);
+}
+
 BOOST_AUTO_TEST_CASE(a_drill_refuses_bad_usage) {
   const std::pair<std::vector<std::string>, const char*> refused[] = {
       {{"--seeds", "5"}, "--seeds 5: a:b with a < b is expected"},
