@@ -110,8 +110,9 @@ TensorKey find_tensor(const Case& job, const std::string& text) {
     throw UsageError(fmt::format("--tensor: '{}' has one element and goes by value; there is nothing to draw", text));
   }
   if (!states.empty()) {
-    throw UsageError(fmt::format("--tensor: '{}' has no state '{}'; it has {}", text.substr(0, colon),
-                                 text.substr(colon + 1), fmt::join(states, ", ")));
+    const std::string state = text.substr(colon + 1);
+    throw UsageError(fmt::format("--tensor: '{}' has no state '{}'{}", text.substr(0, colon), state,
+                                 support::known_words(state, fmt::format("{}", fmt::join(states, ", ")))));
   }
   refuse_unknown(job, text);
 }

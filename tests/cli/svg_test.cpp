@@ -234,7 +234,9 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_drawn_is_bad_usage) {
   for (const Bad& bad :
        {Bad{{"--svg", svg_path(), "--tensor", "layer.0.w"},
             "there is no tensor 'layer.0.w'; the nearest are layers.0.w"},
-        Bad{{"--svg", svg_path(), "--tensor", "layers.0.w:x"}, "has no state 'x'; it has m, v"},
+        Bad{{"--svg", svg_path(), "--tensor", "layers.0.w:x"}, "has no state 'x'; known are m, v"},
+        Bad{{"--svg", svg_path(), "--tensor", "layers.0.w:vv"},
+            "has no state 'vv' (did you mean 'v'?); known are m, v"},
         Bad{{"--svg", svg_path(), "--tensor", "n"}, "goes by value"},
         Bad{{"--svg", svg_path(), "--tensor", "none:v"}, "has no elements"},
         Bad{{"--svg", svg_path()}, "belong together"}, Bad{{"--tensor", "layers.0.w"}, "belong together"},
