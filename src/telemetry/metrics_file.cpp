@@ -6,16 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include "support/descriptors.hpp"
-#include "support/own_thread.hpp"
 #include "support/system_error.hpp"
 
 namespace shardwire::telemetry {
@@ -52,53 +49,19 @@ std::string metrics_file_name(std::string_view run_id, int member) {
 }
 
 /// State of the thread, which may outlive its MetricsFile.
-class MetricsFile::Writer {
+class MetricsFile::File {
  public:
-  Writer(Setup setup, std::shared_ptr<const Metrics> metrics, std::function<void(const std::string& why)> failed)
+  File(Setup setup, std::shared_ptr<const Metrics> metrics, std::function<void(const std::string& why)> failed)
       : setup_(std::move(setup)),
         path_(fmt::format("{}/{}", setup_.folder, metrics_file_name(setup_.run_id, setup_.member))),
         metrics_(std::move(metrics)),
         failed_(std::move(failed)) {}
 
-  /// On its thread, until end().
-  void run() {
-    auto wrote_at = std::chrono::steady_clock::now();
-    write();
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, setup_.interval, [this] { return ending_; })) {
-      const auto now = std::chrono::steady_clock::now();
-      if (metrics_->version() == written_ && now - wrote_at < longest_silence) continue;
-      wrote_at = now;
-      lock.unlock();
-      write();
-      lock.lock();
-    }
-    if (!given_up_) {
-      lock.unlock();
-      write();
-      lock.lock();
-    }
-    done_ = true;
-    changed_.notify_all();
-  }
-  /// Asks for the last write. Returns whether run() has ended; if not, it writes nothing more.
-  bool end() {
-    std::unique_lock lock(mutex_);
-    ending_ = true;
-    changed_.notify_all();
-    given_up_ = !changed_.wait_for(lock, setup_.patience, [this] { return done_; });
-    failed_ = nullptr;
-    return done_;
-  }
-  void fail(const char* why) {
-    const std::lock_guard lock(mutex_);
-    if (const auto failed = std::exchange(failed_, nullptr)) {
-      failed(fmt::format("metrics are not written: {}: {}", path_, why));
-    }
-  }
-
- private:
-  void write() {
+  /// On its thread.
+  void write(bool regular) {
+    const auto now = std::chrono::steady_clock::now();
+    if (regular && metrics_->version() == written_ && now - wrote_at_ < longest_silence) return;
+    wrote_at_ = now;
     try {
       written_ = metrics_->version();
       write_whole(path_, metrics_->text(setup_.member, setup_.run_id));
@@ -106,35 +69,39 @@ class MetricsFile::Writer {
       fail(error.what());
     }
   }
+  void fail(const char* why) {
+    const std::lock_guard lock(mutex_);
+    if (const auto failed = std::exchange(failed_, nullptr)) {
+      failed(fmt::format("metrics are not written: {}: {}", path_, why));
+    }
+  }
+  /// From now on fail() tells nobody.
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    failed_ = nullptr;
+  }
 
+ private:
   const Setup setup_;
   const std::string path_;
   const std::shared_ptr<const Metrics> metrics_;  // owners: this and the session's operations
   std::uint64_t written_ = 0;                     // version
+  std::chrono::steady_clock::time_point wrote_at_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<void(const std::string& why)> failed_;  // guarded by mutex_, as all that follows; null: was called
-  bool ending_ = false;
-  bool given_up_ = false;
-  bool done_ = false;
+  std::function<void(const std::string& why)> failed_;  // guarded by mutex_; null: was called
 };
 
 MetricsFile::MetricsFile(Setup setup, std::shared_ptr<const Metrics> metrics,
-                         std::function<void(const std::string& why)> failed)
-    : writer_(std::make_shared<Writer>(std::move(setup), std::move(metrics), std::move(failed))) {
-  try {
-    thread_ = std::thread([writer = writer_] {
-      support::begin_own_thread("shardwire file");
-      writer->run();
-    });
-  } catch (const std::system_error& error) {
-    writer_->fail(error.what());
-  }
+                         std::function<void(const std::string& why)> failed) {
+  const auto interval = setup.interval, patience = setup.patience;
+  file_ = std::make_shared<File>(std::move(setup), std::move(metrics), std::move(failed));
+  thread_.emplace(interval, patience, [file = file_](bool regular) { file->write(regular); });
+  if (!thread_->runs()) file_->fail("no thread can be started");
 }
 
 MetricsFile::~MetricsFile() {
-  if (!thread_.joinable()) return;
-  writer_->end() ? thread_.join() : thread_.detach();
+  thread_.reset();
+  file_->forget();
 }
 
 }  // namespace shardwire::telemetry

@@ -4,11 +4,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "telemetry/metrics.hpp"
+#include "telemetry/writer_thread.hpp"
 
 namespace shardwire::telemetry {
 
@@ -35,10 +36,10 @@ class MetricsFile {
   MetricsFile& operator=(const MetricsFile&) = delete;
 
  private:
-  class Writer;
+  class File;
 
-  const std::shared_ptr<Writer> writer_;  // owners: this and its thread
-  std::thread thread_;                    // not running: none could be started
+  std::shared_ptr<File> file_;  // owners: this and its thread
+  std::optional<WriterThread> thread_;
 };
 
 }  // namespace shardwire::telemetry

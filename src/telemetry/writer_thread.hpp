@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+
+namespace shardwire::telemetry {
+
+/// Calls a function on a thread of its own: at the start, at an interval, and at the end. The destructor waits for the last call, for
+/// at most `patience`. A call that hangs longer is the last one: the thread owns the function, and ends when it returns.
+class WriterThread {
+ public:
+  static constexpr std::chrono::hours unlimited{24 * 365};
+
+  /// `regular`: neither the first call nor the last.
+  using Write = std::function<void(bool regular)>;
+
+  WriterThread(std::chrono::milliseconds interval, std::chrono::milliseconds patience, Write write);
+  ~WriterThread();
+  WriterThread(const WriterThread&) = delete;
+  WriterThread& operator=(const WriterThread&) = delete;
+
+  /// Whether a thread could be started. If not, nothing is called.
+  [[nodiscard]] bool runs() const { return thread_.joinable(); }
+
+ private:
+  class State;
+
+  const std::shared_ptr<State> state_;  // owners: this and its thread
+  std::thread thread_;
+};
+
+}  // namespace shardwire::telemetry
