@@ -45,20 +45,13 @@ constexpr Command actions[] = {
 }  // namespace
 
 std::function<int()> declare_case(CLI::App& app) {
-  app.require_subcommand(0, 1);  // so that a misspelt one is named instead of "a subcommand is required"
   const CLI::Option* const schema =
       app.add_flag("--schema")
           ->description("print the JSON Schema (draft 2020-12) of case files, for editors and other checkers");
-  const auto chosen = std::make_shared<std::function<int()>>();  // owners: callbacks of the parser and the run
-  for (const Command& action : actions) {
-    CLI::App* const sub = add_command(app, action);
-    sub->parse_complete_callback([run = action.declare(*sub), chosen] { *chosen = run; });
-  }
+  const auto chosen = add_actions(app, actions);
   return [schema, chosen] {
     if (schema->count() == 0 && !*chosen) {
-      std::string names;
-      for (const Command& action : actions) names += fmt::format("{}{}", names.empty() ? "" : ", ", action.name);
-      throw UsageError(fmt::format("case: {} or --schema is expected; see shardwire case --help", names));
+      throw UsageError(fmt::format("case: {} or --schema is expected; see shardwire case --help", names_of(actions)));
     }
     if (schema->count() > 0 && *chosen) throw UsageError("case: --schema stands alone");
     if (*chosen) return (*chosen)();

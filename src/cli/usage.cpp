@@ -77,6 +77,22 @@ CLI::App* add_command(CLI::App& app, const Command& command) {
   return sub;
 }
 
+std::shared_ptr<const std::function<int()>> add_actions(CLI::App& app, std::span<const Command> actions) {
+  app.require_subcommand(0, 1);  // so that a misspelt one is named instead of "a subcommand is required"
+  const auto chosen = std::make_shared<std::function<int()>>();  // owners: callbacks of the parser and the run
+  for (const Command& action : actions) {
+    CLI::App* const sub = add_command(app, action);
+    sub->parse_complete_callback([run = action.declare(*sub), chosen] { *chosen = run; });
+  }
+  return chosen;
+}
+
+std::string names_of(std::span<const Command> actions) {
+  std::string names;
+  for (const Command& action : actions) names += fmt::format("{}{}", names.empty() ? "" : ", ", action.name);
+  return names;
+}
+
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<const CLI::App*> chain = chosen(app);
   // A misspelt option also looks like a missing one.
