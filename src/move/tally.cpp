@@ -76,6 +76,10 @@ double Tally::peer_seconds(std::uint32_t peer, Method method) const {
   return share.arrived > share.began ? std::chrono::duration<double>(share.arrived - share.began).count() : 0;
 }
 
+Tally::WallClock::time_point Tally::peer_began(std::uint32_t peer, Method method) const {
+  return peer < by_peer_.size() ? by_peer_[peer][index(method)].began : WallClock::time_point::max();
+}
+
 ByteCount Tally::owed_bytes(std::uint32_t peer) const {
   return peer < owed_.size() ? owed_[peer] : 0;
 }

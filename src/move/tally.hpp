@@ -43,6 +43,8 @@ class Tally {
   [[nodiscard]] ByteCount peer_bytes(std::uint32_t peer) const;
   /// From the start of the first operation for bytes of this peer to the end of the last one that brought some. 0: none has.
   [[nodiscard]] double peer_seconds(std::uint32_t peer, Method method) const;
+  /// The start of that operation; max: there was none.
+  [[nodiscard]] WallClock::time_point peer_began(std::uint32_t peer, Method method) const;
   /// Bytes that a peer still has to deliver.
   [[nodiscard]] ByteCount owed_bytes(std::uint32_t peer) const;
   /// Whether all bytes of this piece are in place.

@@ -122,13 +122,23 @@ RestoreReport make_report(const ReportInput& input) {
   }
   add_methods(report, input);
   std::vector<PeerReport> rows;
-  for (std::size_t i = 0; i < input.bindings.size(); ++i) {
-    report.methods.each([&](Method method, const MethodReport&) {
-      if (auto row = row_of(input, i, method)) rows.push_back(*std::move(row));
-    });
-  }
+  for (MovedRow& moved : moved_rows(input)) rows.push_back(std::move(moved.row));
   report.peers = one_row_each(std::move(rows));
   return report;
+}
+
+std::vector<MovedRow> moved_rows(const ReportInput& input) {
+  std::vector<MovedRow> rows;
+  for (std::size_t i = 0; i < input.bindings.size(); ++i) {
+    for (std::size_t j = 0; j < method_count; ++j) {
+      const auto method = static_cast<Method>(j);
+      auto row = row_of(input, i, method);
+      if (!row) continue;
+      rows.push_back({*std::move(row), move::Tally::WallClock::time_point::max()});
+      if (input.moved) rows.back().began = input.moved->tally.peer_began(static_cast<std::uint32_t>(i), method);
+    }
+  }
+  return rows;
 }
 
 std::vector<PeerReport> one_row_each(std::vector<PeerReport> rows) {

@@ -44,6 +44,15 @@ struct ReportInput {
   const RoundsGroup* rounds = nullptr;
 };
 
+/// A row of the report, and when the first of its bytes were asked for.
+struct MovedRow {
+  PeerReport row;
+  move::Tally::WallClock::time_point began{};  ///< max: nothing was
+};
+
+/// The rows of this run before one_row_each(). Pure.
+std::vector<MovedRow> moved_rows(const ReportInput& input);
+
 /// Pure. Invariant of the result: moved + local == needed + extra + again.
 RestoreReport make_report(const ReportInput& input);
 

@@ -9,9 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "restore/report.hpp"
 #include "restore/verdict.hpp"
 #include "support/ranks_of.hpp"
+#include "telemetry/metrics.hpp"
+#include "telemetry/trace.hpp"
 
 namespace shardwire::restore {
 
@@ -203,6 +204,7 @@ void Restore::replace_lost() {
         std::make_exception_ptr(Error(ErrorCode::internal, "bytes of lost sources are not accounted for")));
   }
   before_ = report_without(left);
+  trace_moved();
   abandoned_bytes_ = {};
   run_->release();
   staging_ = run_->take_staging();
@@ -404,6 +406,48 @@ std::string Restore::outcome(const RestoreReport& report, const std::exception_p
          (error ? "; " + why_text(error) : "");
 }
 
+// From the rows that the report has.
+void Restore::trace_moved() const {
+  telemetry::Trace* const trace = services_.trace();
+  if (trace == nullptr || movement() == nullptr) return;
+  for (const MovedRow& moved : moved_rows(report_input(run_->chosen(), {}, false))) {
+    if (moved.began == move::Tally::WallClock::time_point::max()) continue;
+    const PeerReport& row = moved.row;
+    const std::string source = fmt::format("source rank {}", to_int(row.rank));
+    const auto slash = row.path.find('/');
+    const auto took =
+        std::chrono::duration_cast<Clock::Time::duration>(std::chrono::duration<double>(row.measured_seconds));
+    trace->add(fmt::format("{}: {}", source, row.path),
+               {{"shardwire.source.move",
+                 moved.began,
+                 moved.began + took,
+                 {{"shardwire.source.rank", to_int(row.rank)},
+                  {"shardwire.transport", row.path.substr(0, slash)},
+                  {"shardwire.method", slash == std::string::npos ? row.path : row.path.substr(slash + 1)},
+                  {"shardwire.bytes", static_cast<std::int64_t>(row.bytes)},
+                  {"shardwire.seconds.predicted", row.predicted_seconds}}}});
+  }
+}
+
+std::vector<telemetry::Attribute> Restore::attributes(const RestoreReport& report,
+                                                      const std::exception_ptr& error) const {
+  const std::string operation = target_.exchange_losses     ? "exchange"
+                                : target_.only              ? "copy"
+                                : target_.options.bind_only ? "bind"
+                                                            : "restore";
+  std::vector<telemetry::Attribute> attributes{
+      {"shardwire.operation", operation},
+      {"shardwire.publication.name", target_.options.name},
+      {"shardwire.layout.rank", to_int(target_.catalog().layout_rank())},
+      {"shardwire.bytes.needed", static_cast<std::int64_t>(report.needed_bytes)},
+      {"shardwire.bytes.moved", static_cast<std::int64_t>(report.moved_bytes)}};
+  if (report.step) attributes.emplace_back("shardwire.step", *report.step);
+  if (const auto code = telemetry::code_of(error)) {
+    attributes.emplace_back("error.type", std::string(to_string(*code)));
+  }
+  return attributes;
+}
+
 std::pair<ByteCount, ByteCount> Restore::progress() const {
   const Movement* const moving = movement();
   if (search_) return {before_.needed_bytes, before_.needed_bytes + search_->missing_bytes()};
@@ -417,8 +461,7 @@ RestoreReport Restore::report(const StageSeconds& seconds, bool failed) const {
   return report;
 }
 
-RestoreReport Restore::report_of_run(const StageSeconds& seconds, bool failed) const {
-  const ChosenTransfers chosen = run_ ? run_->chosen() : ChosenTransfers();
+ReportInput Restore::report_input(const ChosenTransfers& chosen, const StageSeconds& seconds, bool failed) const {
   ReportInput input{.options = target_.options,
                     .fabrics = services_.fabrics(),
                     .session = services_.facts(),
@@ -435,7 +478,12 @@ RestoreReport Restore::report_of_run(const StageSeconds& seconds, bool failed) c
   if (const Movement* const moved = movement()) {
     input.moved.emplace(Moved{moved->tally(), moved->staging_peak_bytes(), run_->digest_seconds()});
   }
-  RestoreReport report = make_report(input);
+  return input;
+}
+
+RestoreReport Restore::report_of_run(const StageSeconds& seconds, bool failed) const {
+  const ChosenTransfers chosen = run_ ? run_->chosen() : ChosenTransfers();
+  RestoreReport report = make_report(report_input(chosen, seconds, failed));
   if (run_) report.lost = run_->losses();
   if (run_) {
     for (const FoundCorrupt& one : run_->corrupt()) report.corrupt.push_back(one.box);

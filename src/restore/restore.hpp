@@ -15,6 +15,7 @@
 #include "restore/discovery.hpp"
 #include "restore/holder_search.hpp"
 #include "restore/owner.hpp"
+#include "restore/report.hpp"
 #include "restore/rounds_share.hpp"
 #include "restore/run.hpp"
 #include "restore/target.hpp"
@@ -101,6 +102,11 @@ class Restore final {
   /// For the log, when it has ended. `error`: null if it succeeded.
   [[nodiscard]] std::string outcome(const RestoreReport& report, const std::exception_ptr& error) const;
   [[nodiscard]] RestoreReport report(const StageSeconds& seconds, bool failed) const;
+  /// Adds what the present run has moved, unless there is no trace.
+  void trace_moved() const;
+  /// Properties of its span. `error`: as for outcome().
+  [[nodiscard]] std::vector<telemetry::Attribute> attributes(const RestoreReport& report,
+                                                             const std::exception_ptr& error) const;
   [[nodiscard]] std::map<TensorKey, SharedValue> take_values() { return std::move(values_); }
 
  private:
@@ -119,6 +125,7 @@ class Restore final {
                       const Unavailable& unavailable);
   [[nodiscard]] RestoreReport report_without(std::span<const PieceBox> missing) const;
   void replace_lost_soon();
+  [[nodiscard]] ReportInput report_input(const ChosenTransfers& chosen, const StageSeconds& seconds, bool failed) const;
   [[nodiscard]] RestoreReport report_of_run(const StageSeconds& seconds, bool failed) const;
 
   Services& services_;

@@ -22,6 +22,10 @@
 #include "serve/publication.hpp"
 #include "shardwire/options.hpp"
 
+namespace shardwire::telemetry {
+class Trace;
+}
+
 namespace shardwire::restore {
 
 /// Session-wide figures for reports.
@@ -51,6 +55,8 @@ class SourceServices {
   virtual std::uint64_t lease_own(detail::PublicationState& publication) = 0;
   /// Whether its bytes were unchanged until now.
   virtual bool release_own(std::uint64_t lease) = 0;
+  /// Receives the spans of what runs; null: nobody wants them.
+  [[nodiscard]] virtual telemetry::Trace* trace() const { return nullptr; }
 
  protected:
   ~SourceServices() = default;

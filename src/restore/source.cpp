@@ -49,10 +49,26 @@ void Source::enter(State next) {
   if (next == state_) return;
   const Clock::Time now = services_.clock().now();
   const State last = std::exchange(state_, next);
-  const double seconds = seconds_of(now - std::exchange(entered_, now));
+  const Clock::Time began = std::exchange(entered_, now);
+  if (telemetry::Trace* const of_session = services_.trace()) trace(*of_session, last, began);
+  const double seconds = seconds_of(now - began);
   services_.log(LogLevel::debug,
                 fmt::format("source rank {}, member {}, of '{}': {} -> {} after {:.6f} s", to_int(rank()),
                             binding_.record.member, options_.from, to_string(last), to_string(next), seconds));
+}
+
+// All states at the end, when it is known how they ended.
+void Source::trace(telemetry::Trace& trace, State last, Clock::Time began) {
+  if (states_.empty()) states_.push_back({.name = "shardwire.source", .began = began});
+  states_.push_back({fmt::format("shardwire.source.{}", to_string(last)), began, entered_});
+  if (!is_last(state_)) return;
+  states_.front().ended = entered_;
+  states_.front().attributes = {{"shardwire.source.rank", to_int(rank())},
+                                {"shardwire.peer.member", binding_.record.member},
+                                {"shardwire.publication.name", options_.from},
+                                {"shardwire.source.end", std::string(to_string(state_))}};
+  trace.add(fmt::format("source rank {}", to_int(rank())), states_);
+  states_.clear();
 }
 
 void Source::act(Action action) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "restore/binding.hpp"
 #include "restore/callbacks.hpp"
@@ -17,6 +18,7 @@
 #include "restore/source_requests.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/options.hpp"
+#include "telemetry/trace.hpp"
 
 namespace shardwire::restore {
 
@@ -155,6 +157,7 @@ class Source final {
  private:
   void fire(Event event);
   void enter(State next);
+  void trace(telemetry::Trace& trace, State last, Clock::Time began);
   void act(Action action);
   void end(Event why, const std::exception_ptr& error);
   void drop_answers();
@@ -172,7 +175,8 @@ class Source final {
   std::size_t index_;
   Binding binding_;
   State state_ = State::resolving;
-  Clock::Time entered_;  ///< since when it is in state_
+  Clock::Time entered_;                  ///< since when it is in state_
+  std::vector<telemetry::Span> states_;  ///< before, if there is a trace
   Leasing leasing_ = Leasing::first;
   bool bound_anew_ = false;
   bool is_proven_ = false;

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <new>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -37,14 +38,17 @@ Error path_error(ErrorCode code, const Source& source, const std::string& why) {
 
 // --- stages ---
 
-StageClock::StageClock(const Clock& clock, Clock::Time began, double join_seconds)
-    : clock_(clock), began_(began), stage_began_(began) {
+StageClock::StageClock(const Clock& clock, Clock::Time began, double join_seconds, bool keeps_spans)
+    : clock_(clock), began_(began), stage_began_(began), keeps_spans_(keeps_spans) {
   seconds_.join = join_seconds;
 }
 
 void StageClock::enter(Stage stage) {
   const Clock::Time now = clock_.now();
   *account_ += seconds_of(now - stage_began_);
+  if (keeps_spans_ && spans_.size() < max_spans) {
+    spans_.push_back({fmt::format("shardwire.restore.{}", account_name_), stage_began_, now});
+  }
   stage_began_ = now;
   stage_ = stage;
   switch (stage) {
@@ -55,14 +59,22 @@ void StageClock::enter(Stage stage) {
     case Stage::commit: account_ = &seconds_.commit; break;
     case Stage::stopping:
     case Stage::done:
-    case Stage::failed: break;
+    case Stage::failed: return;
   }
+  account_name_ = name_of(stage);
 }
 
 StageSeconds StageClock::seconds() const {
   StageSeconds seconds = seconds_;
   seconds.wall = seconds_.join + seconds_of(stage_began_ - began_);
   return seconds;
+}
+
+std::vector<telemetry::Span> StageClock::spans(std::vector<telemetry::Attribute> attributes) const {
+  attributes.push_back({"shardwire.seconds.join", seconds_.join});
+  std::vector<telemetry::Span> spans{{"shardwire.restore", began_, stage_began_, std::move(attributes)}};
+  spans.insert(spans.end(), spans_.begin(), spans_.end());
+  return spans;
 }
 
 // --- the frame ---
@@ -74,7 +86,7 @@ RestoreTask::RestoreTask(Services& services, std::shared_ptr<detail::RestoreStat
       replaces_withdrawn_(!request.exchange),
       replaces_paths_(!request.exchange || !request.exchange->rounds),
       resumable_(!request.exchange),
-      stages_(services.clock(), began, join_seconds),
+      stages_(services.clock(), began, join_seconds, services.trace() != nullptr),
       began_(began),
       limit_(request.options.timeout),
       deadline_(services.clock()),
@@ -284,6 +296,16 @@ RestoreReport RestoreTask::report() const {
   return restore_.report(stages_.seconds(), error_ != nullptr);
 }
 
+void RestoreTask::trace(const RestoreReport& report) const {
+  telemetry::Trace* const trace = services_.trace();
+  if (trace == nullptr) return;
+  try {
+    restore_.trace_moved();
+    trace->add("restore", stages_.spans(restore_.attributes(report, error_)));
+  } catch (const std::bad_alloc&) {  // the trace lacks spans, and the restore ends
+  }
+}
+
 void RestoreTask::finish() {
   auto left = error_ && resumable_ ? restore_.leave() : nullptr;
   if (left && left->planning &&
@@ -298,6 +320,7 @@ void RestoreTask::finish() {
   alive_.reset();
   report_progress();
   RestoreReport last = report();
+  trace(last);
   services_.log(LogLevel::info, restore_.outcome(last, error_));
   auto values = error_ ? std::map<TensorKey, SharedValue>{} : restore_.take_values();
   const auto taken = restore_.taken();
@@ -329,6 +352,7 @@ void RestoreTask::abandon() {
   if (is_done()) return;
   alive_.reset();
   RestoreReport last = report();
+  trace(last);
   services_.log(LogLevel::info, restore_.outcome(last, error_));
   restore_.release();
   state_->finish(std::move(last), {}, error_);

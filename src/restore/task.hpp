@@ -15,6 +15,7 @@
 #include "restore/wait_clock.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/report.hpp"
+#include "telemetry/trace.hpp"
 
 namespace shardwire::restore {
 
@@ -22,20 +23,28 @@ namespace shardwire::restore {
 class StageClock {
  public:
   /// `began`: time of the caller's call. `join_seconds`: duration of joining, if this is the session's first restore.
-  StageClock(const Clock& clock, Clock::Time began, double join_seconds);
+  /// `keeps_spans`: see spans().
+  StageClock(const Clock& clock, Clock::Time began, double join_seconds, bool keeps_spans);
 
   /// Time spent on stopping belongs to the stopped stage.
   void enter(Stage stage);
   [[nodiscard]] Stage stage() const { return stage_; }
   [[nodiscard]] StageSeconds seconds() const;
+  /// From the call to the last stage, and the stages in it. Those of one name sum to their seconds().
+  [[nodiscard]] std::vector<telemetry::Span> spans(std::vector<telemetry::Attribute> attributes) const;
 
  private:
+  static constexpr std::size_t max_spans = 1000;  // each plan has some
+
   const Clock& clock_;
   Clock::Time began_;
   Clock::Time stage_began_;
   Stage stage_ = Stage::plan;
   StageSeconds seconds_;
-  double* account_ = &seconds_.plan;  // account of the running stage
+  double* account_ = &seconds_.plan;   // account of the running stage
+  const char* account_name_ = "plan";  // its name
+  const bool keeps_spans_;
+  std::vector<telemetry::Span> spans_;
 };
 
 /// One restore as the session and the caller's handle see it: its deadline, progress and end. If only a publication or
@@ -87,6 +96,7 @@ class RestoreTask final : public RunningRestore, private Owner {
   /// Logs what it waits for, when that is due.
   void look_at_wait();
   [[nodiscard]] RestoreReport report() const;
+  void trace(const RestoreReport& report) const;
   /// The restore has ended, with or without an error.
   [[nodiscard]] bool is_done() const { return stages_.stage() == Stage::done || stages_.stage() == Stage::failed; }
 

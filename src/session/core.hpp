@@ -108,10 +108,15 @@ class Core : public KeeperHost, private Membership::Host {
   [[nodiscard]] int member() const { return setup_.bootstrap.rank; }
   /// A random number of the session, the same on all members; 0 until this one has joined.
   [[nodiscard]] std::uint64_t session_number() const { return session_number_; }
+  /// See Membership::Host::seated. Requires: this member has joined.
+  [[nodiscard]] Clock::Time session_began() const { return began_; }
   [[nodiscard]] restore::RestoreCache& restore_cache() { return restore_cache_; }
   [[nodiscard]] restore::Metadata& metadata() { return metadata_; }
   [[nodiscard]] restore::Services& services() { return services_; }
   [[nodiscard]] restore::Probe* probe() const { return setup_.probe; }
+  /// Receives the spans of restores from now on. Ownership: borrowed.
+  void use_trace(telemetry::Trace* trace) { trace_ = trace; }
+  [[nodiscard]] telemetry::Trace* trace() const { return trace_; }
   void log(LogLevel level, const std::string& text) override;
   /// See restore::Services.
   void warn_once(const std::string& topic, const std::string& text);
@@ -163,8 +168,9 @@ class Core : public KeeperHost, private Membership::Host {
   std::uint64_t met_in_connection_ = 0;  // of keeper_
   KeptCopies copies_of_others_;
   bool polling_copies_ = false;
-  std::exception_ptr log_failure_;  // kept until a restore has ended with it
-  std::set<std::string> warned_;    // topics
+  telemetry::Trace* trace_ = nullptr;  // null: nobody asked
+  std::exception_ptr log_failure_;     // kept until a restore has ended with it
+  std::set<std::string> warned_;       // topics
 };
 
 }  // namespace shardwire

@@ -100,6 +100,10 @@ bool CoreServices::has_keeper() const {
   return core_.has_keeper();
 }
 
+telemetry::Trace* CoreServices::trace() const {
+  return core_.trace();
+}
+
 restore::Probe* CoreServices::probe() const {
   return core_.probe();
 }

@@ -38,6 +38,7 @@ class CoreServices final : public restore::Services {
   [[nodiscard]] bool has_keeper() const override;
   void look_ahead(std::span<const wire::PublicationRecord> records) override;
   void warn_once(const std::string& topic, const std::string& text) override;
+  [[nodiscard]] telemetry::Trace* trace() const override;
 
  private:
   Core& core_;

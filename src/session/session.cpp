@@ -32,6 +32,7 @@ Session detail::SessionState::join_in(const std::function<Surroundings()>& surro
     const auto began = WallClock::now();
     auto state = std::make_shared<SessionState>(surroundings(), std::move(bootstrap), options);
     state->join_and_count(began);
+    state->begin_trace(began);
     return Session(std::move(state));
   } catch (const std::system_error& error) {  // a thread could not be started
     throw Error(ErrorCode::out_of_resources, fmt::format("joining: {}", error.what()));

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session counts its operations if SHARDWIRE_METRICS_FOLDER or SessionOptions::telemetry asks for it.
+// A session counts its operations if SHARDWIRE_METRICS_FOLDER or SessionOptions::telemetry asks for it, and keeps the spans of its
+// calls if SHARDWIRE_TRACE does.
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "session/session_state.hpp"
 #include "shardwire/version.hpp"
@@ -13,6 +18,35 @@
 #include "wire/messages.hpp"
 
 namespace shardwire::detail {
+
+namespace {
+
+using Attributes = std::vector<telemetry::Attribute>;
+
+void add_error(Attributes& attributes, std::optional<ErrorCode> code) {
+  if (code) attributes.emplace_back("error.type", std::string(to_string(*code)));
+}
+
+// `bytes`: of the publication, if there is no `code`.
+Attributes attributes_of(const PublishOptions& options, Snapshot snapshot, ByteCount bytes,
+                         std::optional<ErrorCode> code) {
+  Attributes attributes{{"shardwire.publication.name", options.name},
+                        {"shardwire.step", options.step},
+                        {"shardwire.snapshot", std::string(snapshot == Snapshot::copy ? "copy" : "none")}};
+  if (!code) attributes.emplace_back("shardwire.bytes", static_cast<std::int64_t>(bytes));
+  add_error(attributes, code);
+  return attributes;
+}
+
+Attributes attributes_of(const RestoreReport& report, std::optional<ErrorCode> code) {
+  Attributes attributes{{"shardwire.bytes.needed", static_cast<std::int64_t>(report.needed_bytes)},
+                        {"shardwire.bytes.moved", static_cast<std::int64_t>(report.moved_bytes)},
+                        {"shardwire.seconds.wall", report.seconds.wall}};
+  add_error(attributes, code);
+  return attributes;
+}
+
+}  // namespace
 
 void SessionState::make_metrics(const Telemetry& callbacks) {
   telemetry::Build build{shardwire::version(), wire::protocol_version, {}};
@@ -36,13 +70,7 @@ void SessionState::join_and_count(WallClock::time_point began) {
 
 void SessionState::write_metrics() {
   if (metrics_at_.folder.empty()) return;
-  const auto log = [this](LogLevel level, const std::string& text) {
-    const auto open = open_loop();
-    if (!open) return;
-    open->post([this, level, text] {
-      if (core_) core_->log(level, text);
-    });
-  };
+  const auto log = logger();
   metrics_file_ = std::make_unique<telemetry::MetricsFile>(
       telemetry::MetricsFile::Setup{.folder = metrics_at_.folder, .run_id = bootstrap.run_id, .member = member()},
       metrics_, [log](const std::string& why) { log(LogLevel::warning, why); });
@@ -54,35 +82,81 @@ void SessionState::write_metrics() {
   }
 }
 
+std::function<void(LogLevel level, const std::string& text)> SessionState::logger() {
+  return [this](LogLevel level, const std::string& text) {
+    const auto open = open_loop();
+    if (!open) return;
+    open->post([this, level, text] {
+      if (core_) core_->log(level, text);
+    });
+  };
+}
+
+void SessionState::begin_trace(WallClock::time_point began) {
+  if (trace_file_.empty()) return;
+  telemetry::Trace::Setup setup{.path = telemetry::trace_file_name(trace_file_, member()),
+                                .run_id = bootstrap.run_id,
+                                .member = member(),
+                                .began = began};
+  loop_->call([&] {
+    setup.session = core_->session_number();
+    setup.session_began = core_->session_began();
+  });
+  trace_ = std::make_shared<telemetry::Trace>(
+      std::move(setup), [log = logger()](const std::string& why) { log(LogLevel::warning, why); });
+  const auto took =
+      std::chrono::duration_cast<WallClock::duration>(std::chrono::duration<double>(join_seconds_.load()));
+  trace_->add("join", {{"shardwire.join", began, began + took}});
+  loop_->call([&] { core_->use_trace(trace_.get()); });
+}
+
 std::shared_ptr<PublicationState> SessionState::counted(
     const PublishOptions& options, support::FunctionRef<std::shared_ptr<PublicationState>()> publish) {
-  if (!metrics_) return publish();
-  static_cast<void>(running());  // in a child of fork() a thread of the parent may hold the lock of the metrics forever
+  if (!metrics_ && !trace_) return publish();
+  static_cast<void>(running());  // in a child of fork() a thread of the parent may hold the locks of both forever
   const auto began = WallClock::now();
-  const auto took = [&] { return seconds_of(WallClock::now() - began); };
   const Snapshot snapshot = options.keep.steps > 0 ? Snapshot::copy : options.snapshot;
+  std::shared_ptr<PublicationState> publication;
+  std::exception_ptr failure;
   try {
-    auto publication = publish();
-    ByteCount bytes = 0;
-    for (const auto& tensor : publication->tensors) bytes += tensor.bytes;
-    metrics_->published(publication->generation, snapshot, bytes, publication->step, took());
-    return publication;
+    publication = publish();
   } catch (...) {
-    metrics_->publish_failed(snapshot, took(), telemetry::code_of(std::current_exception()));
-    throw;
+    failure = std::current_exception();
   }
+  const auto ended = WallClock::now();
+  const auto code = telemetry::code_of(failure);
+  ByteCount bytes = 0;
+  if (publication) {
+    for (const auto& tensor : publication->tensors) bytes += tensor.bytes;
+  }
+  if (metrics_ && publication) {
+    metrics_->published(publication->generation, snapshot, bytes, publication->step, seconds_of(ended - began));
+  } else if (metrics_) {
+    metrics_->publish_failed(snapshot, seconds_of(ended - began), code);
+  }
+  if (trace_) {
+    trace_->add("publish", {{"shardwire.publish", began, ended, attributes_of(options, snapshot, bytes, code)}});
+  }
+  if (failure) std::rethrow_exception(failure);
+  return publication;
 }
 
 // The report of an error is that of the step that failed here.
 ExchangeResult SessionState::counted_exchange(const Catalog& held, const Catalog& wanted,
                                               const ExchangeOptions& options, Exchanging& host) {
-  if (!metrics_) return run_exchange(held, wanted, options, host);
+  if (!metrics_ && !trace_) return run_exchange(held, wanted, options, host);
   const auto began = WallClock::now();
   const auto ended = [&](const RestoreReport& report, const std::exception_ptr& error) {
+    const auto now = WallClock::now();
     telemetry::Counted counted;
-    metrics_->ended(telemetry::Operation::exchange, seconds_of(WallClock::now() - began), report, error, counted);
+    if (metrics_) {
+      metrics_->ended(telemetry::Operation::exchange, seconds_of(now - began), report, error, counted);
+    }
+    if (trace_) {
+      trace_->add("exchange", {{"shardwire.exchange", began, now, attributes_of(report, telemetry::code_of(error))}});
+    }
   };
-  metrics_->started();
+  if (metrics_) metrics_->started();
   try {
     ExchangeResult result = run_exchange(held, wanted, options, host);
     ended(result.report, nullptr);

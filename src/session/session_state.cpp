@@ -172,6 +172,7 @@ SessionState::SessionState(Surroundings surroundings, Bootstrap from, const Sess
   encrypt_payload_ = settings.encrypt_payload;
   has_keeper_ = !settings.keeper.job.empty() && !bootstrap.guest;
   metrics_at_ = {.folder = settings.metrics_folder, .host = settings.metrics_address, .port = settings.metrics_port};
+  trace_file_ = settings.trace_file;
   if (encrypt_payload_ && bootstrap.job_key.empty() && !bootstrap.store) {
     throw Error(ErrorCode::invalid_argument,
                 "SessionOptions::encrypt_payload needs a job key, or a store to get one from");
@@ -367,6 +368,7 @@ void SessionState::end(Loop& loop, WallClock::time_point until) {
   if (metrics_) metrics_->left();
   metrics_file_.reset();
   metrics_server_.reset();
+  if (trace_) trace_->end();
 }
 
 // Threads, locks and fabrics belong to the parent process and cannot be ended here.
@@ -381,6 +383,7 @@ void SessionState::abandon() {
   static_cast<void>(metrics_file_.release());
   static_cast<void>(metrics_server_.release());
   static_cast<void>(new auto(std::move(metrics_)));
+  static_cast<void>(new auto(std::move(trace_)));
 }
 
 std::shared_ptr<Loop> SessionState::open_loop() const {

@@ -34,6 +34,7 @@
 #include "support/function_ref.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/metrics_server.hpp"
+#include "telemetry/trace.hpp"
 
 namespace shardwire::restore {
 struct Request;
@@ -116,9 +117,13 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   void end(Loop& loop, WallClock::time_point until);
   void make_metrics(const Telemetry& callbacks);
   void join_and_count(WallClock::time_point began);
+  /// Keeps a trace from now on, if there is to be one. `began`: of the caller's call to join. Requires: it has joined.
+  void begin_trace(WallClock::time_point began);
+  /// A function that logs, from any thread.
+  std::function<void(LogLevel level, const std::string& text)> logger();
   /// If they were asked for, keeps a file of the metrics from now on, and the port. Requires: the number of this member is known.
   void write_metrics();
-  /// Publishes by `publish`, and counts how that ends.
+  /// Publishes by `publish`, and counts how that ends, in the metrics and in the trace.
   std::shared_ptr<PublicationState> counted(const PublishOptions& options,
                                             support::FunctionRef<std::shared_ptr<PublicationState>()> publish);
   ExchangeResult counted_exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
@@ -212,6 +217,8 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   std::shared_ptr<telemetry::Metrics> metrics_;  // null: nobody asked; owners: this session and what runs in it
   std::unique_ptr<telemetry::MetricsFile> metrics_file_;
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
+  std::string trace_file_;
+  std::shared_ptr<telemetry::Trace> trace_;  // as metrics_
 };
 
 }  // namespace shardwire::detail

@@ -210,6 +210,7 @@ Settings resolve_settings(const SessionOptions& options, const Bootstrap& bootst
       .metrics_folder = variable("SHARDWIRE_METRICS_FOLDER").value_or(""),
       .metrics_port = metrics_port_of_environment(),
       .metrics_address = variable("SHARDWIRE_METRICS_ADDRESS").value_or("127.0.0.1"),
+      .trace_file = variable("SHARDWIRE_TRACE").value_or(""),
   };
   if (settings.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
   if (settings.host_domain.size() > wire::max_name_bytes || settings.host_domain.find('\0') != std::string::npos) {

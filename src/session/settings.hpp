@@ -28,6 +28,7 @@ struct Settings {
   std::string metrics_folder;      ///< empty: no metrics
   std::uint16_t metrics_port = 0;  ///< 0: none
   std::string metrics_address;     ///< of the port
+  std::string trace_file;          ///< empty: no trace
 };
 
 /// `bootstrap`: of the session, with the run id of the environment if the caller has given none.

@@ -38,7 +38,8 @@ constexpr std::string_view known[] = {"SHARDWIRE_TRANSPORT",
                                       "SHARDWIRE_HOST_DOMAIN",
                                       "SHARDWIRE_METRICS_FOLDER",
                                       "SHARDWIRE_METRICS_PORT",
-                                      "SHARDWIRE_METRICS_ADDRESS"};
+                                      "SHARDWIRE_METRICS_ADDRESS",
+                                      "SHARDWIRE_TRACE"};
 
 constexpr std::string_view prefix = "SHARDWIRE_";
 

@@ -492,11 +492,13 @@ BOOST_AUTO_TEST_CASE(a_forked_session_is_inert_and_its_handles_can_be_destroyed,
   BOOST_TEST(alone->target.wrong(1) == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(a_forked_session_has_no_thread_that_writes_metrics_or_serves_them,
+BOOST_AUTO_TEST_CASE(a_forked_session_has_no_thread_that_writes_files_or_serves_them,
                      *boost::unit_test::precondition(can_fork)) {
   const FakeRoot folder;
-  const Environment environment(std::map<std::string, std::string>{
-      {"SHARDWIRE_METRICS_FOLDER", folder.path.string()}, {"SHARDWIRE_METRICS_PORT", std::to_string(free_port())}});
+  const Environment environment(
+      std::map<std::string, std::string>{{"SHARDWIRE_METRICS_FOLDER", folder.path.string()},
+                                         {"SHARDWIRE_METRICS_PORT", std::to_string(free_port())},
+                                         {"SHARDWIRE_TRACE", (folder.path / "trace.json").string()}});
   auto alone = std::make_unique<Alone>();
   const int status = in_child([&] {
     const bool good = refused_as_invalid([&] { alone->session.publish(alone->wanted()); });

@@ -48,6 +48,7 @@ class Environment {
                              "SHARDWIRE_METRICS_FOLDER",
                              "SHARDWIRE_METRICS_PORT",
                              "SHARDWIRE_METRICS_ADDRESS",
+                             "SHARDWIRE_TRACE",
                              "SHARDWIRE_TRANSPROT"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);

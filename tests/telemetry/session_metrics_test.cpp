@@ -20,6 +20,7 @@
 #include "support/http.hpp"
 #include "support/job.hpp"
 #include "support/launch_variables.hpp"
+#include "telemetry/two_shards.hpp"
 
 BOOST_AUTO_TEST_SUITE(session_metrics)
 
@@ -63,25 +64,7 @@ class Written {
   Environment environment_;
 };
 
-const TensorSpec spec{{"w", ""}, DType::f32, {64, 100}};
-constexpr ByteCount half = 64 * 100 * 4 / 2;
-
-/// Each of two members holds rows and wants columns.
-struct Shards {
-  TestShard held;
-  TestShard wanted;
-  Catalog source;
-  Catalog target;
-  explicit Shards(int rank)
-      : held(spec, Layout::chunk(0, 2), Rank{rank}),
-        wanted(spec, Layout::chunk(1, 2), Rank{rank}),
-        source(Rank{rank}, 2),
-        target(Rank{rank}, 2) {
-    held.fill(1);
-    held.add_to(source);
-    wanted.add_to(target);
-  }
-};
+constexpr ByteCount half = bytes_of_shard;
 
 const std::string restores = "shardwire_restore_duration_seconds_count";
 
@@ -247,7 +230,7 @@ BOOST_AUTO_TEST_CASE(callbacks_of_the_program_need_no_folder) {
   options.telemetry.histogram = [&](const MetricUpdate& update) { ++calls[std::string(update.name)]; };
   Session session = Session::join(member(0, 1, free_port()), options);
   Catalog source(Rank{0}, 1);
-  TestShard held(spec, Layout::replicated(), Rank{0});
+  TestShard held(two_shards, Layout::replicated(), Rank{0});
   held.add_to(source);
   session.publish(source).retire(patience);
   session.close(patience);
@@ -290,19 +273,8 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_not_there_costs_a_warning_and_nothing_else
     warnings += level == LogLevel::warning && text.starts_with("metrics are not written: ") ? 1 : 0;
   };
   Session session = Session::join(member(0, 1, free_port()), options);
-  TestShard held(spec, Layout::replicated(), Rank{0});
-  TestShard wanted(spec, Layout::replicated(), Rank{0});
-  held.fill(1);
-  Catalog source(Rank{0}, 1);
-  Catalog target(Rank{0}, 1);
-  held.add_to(source);
-  wanted.add_to(target);
-  Publication publication = session.publish(source);
-  session.restore(target, within(patience)).wait();
-  BOOST_TEST(wanted.wrong(1) == 0u);
-  publication.retire(patience);
   BOOST_TEST(run_until([] {}, [&] { return warnings > 0; }, 120s));
-  session.close(patience);
+  restore_alone(session);
   BOOST_TEST(warnings == 1);
 }
 

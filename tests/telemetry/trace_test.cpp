@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The file of spans that Perfetto opens.
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "support/deadline.hpp"
+#include "support/fake_root.hpp"
+#include "telemetry/trace.hpp"
+
+BOOST_AUTO_TEST_SUITE(trace)
+
+using namespace shardwire::telemetry;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+namespace {
+
+const Span::Time start(1000s);
+
+/// A trace of member 3, and what its file has.
+struct Written {
+  shardwire::test::FakeRoot root;
+  Trace::Setup setup;
+  std::vector<std::string> failures;
+  std::optional<Trace> trace;
+
+  /// Written at the end alone, unless an interval is given.
+  explicit Written(std::chrono::milliseconds interval = 1h)
+      : setup{.path = (root.path / "t.json").string(),
+              .run_id = "night",
+              .member = 3,
+              .session = 0xabc,
+              .session_began = start - 5ms,
+              .began = start,
+              .interval = interval} {}
+  void open() {
+    trace.emplace(setup, [this](const std::string& why) { failures.push_back(why); });
+  }
+  [[nodiscard]] std::string text() const {
+    std::ifstream file(setup.path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  [[nodiscard]] json content() const { return json::parse(text()); }
+  /// Events of one phase, in their order.
+  [[nodiscard]] std::vector<json> events(const std::string& phase) const {
+    std::vector<json> found;
+    for (const json all = content(); const json& event : all.at("traceEvents")) {
+      if (event.at("ph") == phase) found.push_back(event);
+    }
+    return found;
+  }
+};
+
+Span span(const std::string& name, std::chrono::nanoseconds began, std::chrono::nanoseconds ended) {
+  return {name, start + began, start + ended, {}};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(the_member_stands_before_the_ending) {
+  BOOST_TEST(trace_file_name("/tmp/trace.json", 3) == "/tmp/trace-3.json");
+  BOOST_TEST(trace_file_name("trace", 12) == "trace-12");
+  BOOST_TEST(trace_file_name("/tmp/run.7/trace", 0) == "/tmp/run.7/trace-0");
+  BOOST_TEST(trace_file_name("/tmp/.json", 0) == "/tmp/.json-0");
+  BOOST_TEST(trace_file_name(".json", 0) == ".json-0");
+}
+
+BOOST_AUTO_TEST_CASE(a_span_has_its_time_and_its_attributes) {
+  Written written;
+  written.open();
+  Span moved = span("shardwire.source.move", 1500us, 4000us);
+  moved.attributes = {
+      {"shardwire.bytes", std::int64_t{1} << 40}, {"shardwire.method", std::string("zcopy")}, {"x", 0.5}};
+  written.trace->add("source rank 1", {moved});
+  written.trace->end();
+  BOOST_REQUIRE(written.events("X").size() == 1U);
+  BOOST_TEST(written.events("X").front() == json::parse(R"({"name":"shardwire.source.move","ph":"X","pid":3,"tid":1,
+    "ts":1500,"dur":2500,"args":{"seconds":0.0025,"shardwire.bytes":1099511627776,"shardwire.method":"zcopy","x":0.5}})"));
+  BOOST_REQUIRE(written.events("M").size() == 2U);
+  BOOST_TEST(written.events("M")[0].at("name") == "process_name");
+  BOOST_TEST(written.events("M")[1].at("name") == "thread_name");
+  BOOST_TEST(written.events("M")[1].at("args").at("name") == "source rank 1");
+  BOOST_TEST(written.failures.empty());
+}
+
+BOOST_AUTO_TEST_CASE(the_first_line_has_what_aligns_the_clock) {
+  Written written;
+  written.open();
+  const json data = written.content().at("otherData");
+  BOOST_TEST(data.at("shardwire.run.id") == "night");
+  BOOST_TEST(data.at("shardwire.member") == 3);
+  BOOST_TEST(data.at("shardwire.session") == "0000000000000abc");
+  BOOST_TEST(data.at("shardwire.began_ns") == 1'000'000'000'000);
+  BOOST_TEST(data.at("shardwire.session.began_ns") == 999'995'000'000);
+  BOOST_TEST(data.at("shardwire.began_unix_ns").is_number_integer());
+  BOOST_TEST(data.at("host.boot.id").is_string());
+}
+
+BOOST_AUTO_TEST_CASE(the_file_is_whole_before_the_first_span_and_after_each) {
+  Written written(1ms);
+  written.open();
+  BOOST_TEST(written.events("X").empty());
+  for (std::size_t count = 1; count <= 3; ++count) {
+    written.trace->add("restore", {span("a", count * 1ms, (count + 1) * 1ms)});
+    const auto is_there = [&] {
+      const json content = json::parse(written.text(), nullptr, false);  // a reader may see a part of a write
+      return content.is_object() && content.at("traceEvents").size() == 2 + count;
+    };
+    BOOST_TEST(shardwire::test::run_until([] {}, is_there, 120s));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(names_from_outside_stay_texts) {
+  Written written;
+  written.setup.run_id = "a\"b\\c\n";
+  written.open();
+  Span odd = span("sh\"ard\x01", 0ms, 1ms);
+  odd.attributes = {{"shardwire.publication.name", std::string("\xff/\"}],\n")},
+                    {"x", std::numeric_limits<double>::infinity()}};
+  written.trace->add("row \"1\"\n", {odd});
+  written.trace->end();
+  BOOST_TEST(written.content().at("otherData").at("shardwire.run.id") == "a\"b\\c\n");
+  BOOST_TEST(written.events("M")[1].at("args").at("name") == "row \"1\"\n");
+  const json event = written.events("X").front();
+  BOOST_TEST(event.at("name") == "sh\"ard\x01");
+  BOOST_TEST(event.at("args").at("shardwire.publication.name") == "\xEF\xBF\xBD/\"}],\n");
+  BOOST_TEST(event.at("args").at("x").is_null());
+}
+
+BOOST_AUTO_TEST_CASE(spans_in_a_span_stay_in_it_when_times_are_rounded) {
+  Written written;
+  written.open();
+  written.trace->add("restore",
+                     {span("whole", 1999ns, 9001ns), span("first", 1999ns, 5500ns), span("last", 5500ns, 9001ns)});
+  written.trace->end();
+  const auto events = written.events("X");
+  BOOST_REQUIRE(events.size() == 3U);
+  const auto began = [](const json& event) { return event.at("ts").get<std::int64_t>(); };
+  const auto ended = [&](const json& event) { return began(event) + event.at("dur").get<std::int64_t>(); };
+  BOOST_TEST(began(events[0]) == began(events[1]));
+  BOOST_TEST(ended(events[1]) == began(events[2]));
+  BOOST_TEST(ended(events[2]) == ended(events[0]));
+}
+
+BOOST_AUTO_TEST_CASE(groups_that_overlap_have_rows_of_their_own) {
+  Written written;
+  written.open();
+  written.trace->add("restore", {span("b", 10ms, 20ms)});
+  written.trace->add("restore", {span("a", 0ms, 30ms), span("a.plan", 0ms, 5ms)});
+  written.trace->add("restore", {span("c", 20ms, 21ms)});
+  written.trace->add("join", {span("d", 0ms, 1ms)});
+  written.trace->end();
+  std::vector<int> rows;
+  for (const json& event : written.events("X")) rows.push_back(event.at("tid"));
+  BOOST_TEST(rows == (std::vector<int>{1, 2, 2, 1, 3}), boost::test_tools::per_element());
+  const auto named = written.events("M");
+  BOOST_REQUIRE(named.size() == 4U);
+  BOOST_TEST(named[2].at("args").at("name") == "restore (2)");
+}
+
+BOOST_AUTO_TEST_CASE(spans_that_wait_have_a_limit_and_are_counted_beyond_it) {
+  Written written;
+  written.setup.max_waiting_bytes = 4096;
+  written.open();
+  for (int i = 0; i < 1000; ++i) written.trace->add("restore", {span("a", 0ms, 0ms)});
+  written.trace->end();
+  BOOST_TEST(written.text().size() < 6000U);
+  const std::size_t kept = written.events("X").size();
+  BOOST_TEST(kept > 10U);
+  BOOST_TEST(written.content().at("shardwire.spans.dropped") == 1000 - kept);
+  BOOST_REQUIRE(written.failures.size() == 1U);
+  BOOST_TEST(written.failures.front() ==
+             "the trace is incomplete: " + written.setup.path + ": there are more spans than it may have");
+}
+
+BOOST_AUTO_TEST_CASE(a_file_has_a_limit) {
+  Written written(1ms);
+  written.setup.max_file_bytes = 4096;
+  written.open();
+  for (int i = 0; i < 1000; ++i) written.trace->add("restore", {span("a", 0ms, 0ms)});
+  written.trace->end();
+  BOOST_TEST(written.text().size() < 6000U);
+  BOOST_TEST(written.content().at("shardwire.spans.dropped") == 1000 - written.events("X").size());
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_is_not_there_is_reported_once) {
+  Written written;
+  written.setup.path = (written.root.path / "none/t.json").string();
+  written.open();
+  written.trace->add("restore", {span("a", 0ms, 1ms)});
+  written.trace->end();
+  BOOST_REQUIRE(written.failures.size() == 1U);
+  BOOST_TEST(written.failures.front() ==
+             "the trace is incomplete: " + written.setup.path + ": cannot be opened: No such file or directory");
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk_is_reported_once_and_ends_the_trace) {
+  if (!std::filesystem::exists("/dev/full")) return;
+  Written written;
+  written.setup.path = "/dev/full";
+  written.open();
+  written.trace->add("restore", {span("a", 0ms, 1ms)});
+  written.trace->end();
+  BOOST_REQUIRE(written.failures.size() == 1U);
+  BOOST_TEST(written.failures.front() ==
+             "the trace is incomplete: /dev/full: cannot be written: No space left on device");
+}
+
+BOOST_AUTO_TEST_CASE(spans_after_the_end_are_not_written) {
+  Written written;
+  written.open();
+  written.trace->end();
+  const std::string text = written.text();
+  written.trace->add("restore", {span("a", 0ms, 1ms)});
+  written.trace->end();
+  BOOST_TEST(written.text() == text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
