@@ -47,5 +47,6 @@ std::function<int()> declare_metrics(CLI::App& app);
 std::function<int()> declare_perf(CLI::App& app);
 std::function<int()> declare_plan(CLI::App& app);
 std::function<int()> declare_run(CLI::App& app);
+std::function<int()> declare_trace(CLI::App& app);
 
 }  // namespace shardwire::cli

@@ -45,6 +45,9 @@ constexpr Example metrics_examples[] = {
     {"shardwire metrics /run/shardwire", "the metrics of all members that wrote there"},
     {"shardwire metrics /run/shardwire --max-age 60", "those of members that live"},
 };
+constexpr Example trace_examples[] = {
+    {"shardwire trace merge trace-*.json --output all.json", "one trace of all members, for https://ui.perfetto.dev"},
+};
 constexpr Example completion_examples[] = {
     {"source <(shardwire completion bash)", "in ~/.bashrc"},
     {"shardwire completion zsh >~/.zfunc/_shardwire", "in a folder of fpath, before compinit"},
@@ -68,6 +71,7 @@ std::span<const Command> commands() {
       {"key", "Make a job key in a new file", key_examples, declare_key},
       {"metrics", "Print the metrics that the members on this host have written, as one text for Prometheus",
        metrics_examples, declare_metrics},
+      {"trace", "Join the traces that the members of a job have written", trace_examples, declare_trace},
       {"completion", "Print a script that completes commands, options and files in a shell", completion_examples,
        declare_completion},
   };

@@ -162,7 +162,8 @@ std::string zsh_script(const std::vector<Level>& levels) {
     for (const CLI::Option* one : shown_options(*level.app)) specs.push_back(quoted(zsh_option(*one)));
     if (!commands.empty()) specs.push_back(quoted("1:command:{_describe command shardwire_commands}"));
     if (const CLI::Option* const argument = argument_of(*level.app)) {
-      specs.push_back(quoted("1" + zsh_action(*argument, argument->get_name())));
+      const char* const which = argument->get_expected_max() > 1 ? "*" : "1";
+      specs.push_back(quoted(which + zsh_action(*argument, argument->get_name())));
     }
     of_levels += fmt::format("    '{}')\n      shardwire_commands=({})\n      _arguments {}\n      ;;\n", level.words,
                              fmt::join(commands, " "), fmt::join(specs, " \\\n        "));

@@ -264,7 +264,8 @@ BOOST_AUTO_TEST_CASE(scripts_of_zsh_and_fish_have_the_same_words) {
   const std::string zsh = run_command({"completion", "zsh"}).out;
   for (const char* const text :
        {"#compdef shardwire\n", "$'1:command:{_describe command shardwire_commands}'", "$'1:CASE:_files'",
-        "$'--memory=[memory of the state (default: host)]:memory:(host cuda)'", ":kinds:_sequence compadd - kill stop ",
+        "$'*:FILES:_files'", "$'--memory=[memory of the state (default: host)]:memory:(host cuda)'",
+        ":kinds:_sequence compadd - kill stop ",
         "$'--rate=[most remote bytes into each rank per second, e.g. 500M]:rate: '",
         "$'--tensor=[FQN[:state\\\\] of the tensor ", "$'--socket=[local socket, a path if it begins with \\'/\\' "}) {
     BOOST_TEST(zsh.find(text) != std::string::npos, "no " << text << " in\n" << zsh);
