@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "session/hang.hpp"
+#include "support/blocked.hpp"
 #include "support/deadline.hpp"
 
 BOOST_AUTO_TEST_SUITE(copies)
@@ -173,7 +174,7 @@ BOOST_DATA_TEST_CASE(a_member_that_is_stopped_or_killed_while_it_is_read_has_a_s
     for (const int number : {1, 2}) job.publish(number);
     BOOST_TEST(job.session->await_step("state", 0, patience).publishers.size() == 2U);
     const Child& victim = job.members.at(1);
-    Restore restore = moving(*job.session, job.tensor, noticing(method, tensor_bytes / 2 * 3),
+    Restore restore = moving(*job.session, job.tensor.catalog(), noticing(method, tensor_bytes / 2 * 3),
                              [&] { killed ? kill_and_await(victim) : freeze_and_await(victim); });
     const auto began = WallClock::now();
     restore.wait();
@@ -191,7 +192,7 @@ BOOST_DATA_TEST_CASE(a_spare_that_publishes_during_the_restore_replaces_a_stoppe
     job.start(memory, 1);
     job.start(memory, 2);
     job.publish(1);
-    Restore restore = moving(*job.session, job.tensor, noticing(method, tensor_bytes / 4 * 3),
+    Restore restore = moving(*job.session, job.tensor.catalog(), noticing(method, tensor_bytes / 4 * 3),
                              [&] { freeze_and_await(job.members.at(1)); });
     job.publish(2);
     const auto began = WallClock::now();

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "session/hang.hpp"
+#include "support/blocked.hpp"
 #include "support/bytes.hpp"
 #include "support/deadline.hpp"
 #include "support/sanitizer.hpp"
@@ -141,7 +142,7 @@ BOOST_AUTO_TEST_CASE(a_replica_that_is_killed_is_replaced_whatever_is_asked_of_r
       RestoreOptions options = slowly(std::nullopt);
       options.replicas = replicas;
       options.verify = verify;
-      Restore restore = moving(*job.session, job.tensor, options, [&] { job.holders[0].kill(); });
+      Restore restore = moving(*job.session, job.tensor.catalog(), options, [&] { job.holders[0].kill(); });
       restore.wait();
       require_complete(job.tensor, restore.report());
     }
@@ -189,7 +190,7 @@ BOOST_DATA_TEST_CASE(the_last_holder_that_is_killed_ends_the_restore_soon, boost
   const auto method = methods[static_cast<std::size_t>(which)];
   Replicas2 job("replica");
   auto began = WallClock::now();
-  Restore restore = moving(*job.session, job.tensor, slowly(method), [&] {
+  Restore restore = moving(*job.session, job.tensor.catalog(), slowly(method), [&] {
     for (const Child& holder : job.holders) holder.kill();
     began = WallClock::now();
   });
@@ -208,7 +209,7 @@ BOOST_DATA_TEST_CASE(what_has_rotten_in_memory_of_a_dead_replica_comes_from_anot
                      boost::unit_test::data::make({"rotting replica", "rotting arena replica"}), task) {
   const Deadline deadline(400s);
   Replicas2 job(task);
-  Restore restore = moving(*job.session, job.tensor, slowly(std::nullopt), [&] {
+  Restore restore = moving(*job.session, job.tensor.catalog(), slowly(std::nullopt), [&] {
     write_frame(job.holders[0].socket(), {});
     read_frame(job.holders[0].socket());
     job.holders[0].kill();
@@ -227,7 +228,7 @@ BOOST_DATA_TEST_CASE(a_replica_with_digests_that_is_killed_is_replaced,
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Replicas2 job(task);
-    Restore restore = moving(*job.session, job.tensor, slowly(method), [&] { job.holders[0].kill(); });
+    Restore restore = moving(*job.session, job.tensor.catalog(), slowly(method), [&] { job.holders[0].kill(); });
     restore.wait();
     require_complete(job.tensor, restore.report());
     BOOST_TEST(restore.report().corrupt.empty());
@@ -277,8 +278,8 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_ha
   for (const auto method : methods) {
     Replicas2 job(task);
     const Child& victim = job.holders[method ? 1 : 0];
-    Restore restore =
-        moving(*job.session, job.tensor, noticing(method, tensor_bytes / 2 * 3), [&] { freeze_and_await(victim); });
+    Restore restore = moving(*job.session, job.tensor.catalog(), noticing(method, tensor_bytes / 2 * 3),
+                             [&] { freeze_and_await(victim); });
     const auto began = WallClock::now();
     restore.wait();
     BOOST_TEST((WallClock::now() - began < soon));
@@ -324,7 +325,7 @@ BOOST_DATA_TEST_CASE(replicas_that_are_all_stopped_are_waited_for_and_any_may_go
                      which) {
   const Deadline deadline(400s);
   Replicas2 job("replica");
-  Restore restore = moving(*job.session, job.tensor, noticing(RestoreMethod::zcopy, tensor_bytes / 3), [&] {
+  Restore restore = moving(*job.session, job.tensor.catalog(), noticing(RestoreMethod::zcopy, tensor_bytes / 3), [&] {
     for (const Child& holder : job.holders) freeze_and_await(holder);
   });
   std::this_thread::sleep_for(4s);  // four times the notice
@@ -340,7 +341,7 @@ BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
   job.holders[1].kill();
   job.holders[1].reap();
   RestoreOptions options = noticing(RestoreMethod::zcopy, tensor_bytes / 3);
-  Restore restore = moving(*job.session, job.tensor, options, [&] { freeze_and_await(job.holders[0]); });
+  Restore restore = moving(*job.session, job.tensor.catalog(), options, [&] { freeze_and_await(job.holders[0]); });
   std::this_thread::sleep_for(3s);
   BOOST_TEST(!restore.poll());
   ::kill(job.holders[0].pid(), SIGCONT);
@@ -349,7 +350,7 @@ BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
 
   options.timeout = 3s;
   std::memset(job.tensor.bytes().data(), 0, tensor_bytes);
-  Restore second = moving(*job.session, job.tensor, options, [&] { freeze_and_await(job.holders[0]); });
+  Restore second = moving(*job.session, job.tensor.catalog(), options, [&] { freeze_and_await(job.holders[0]); });
   const Error error = failure_of([&] { second.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
 }

@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <future>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -118,26 +116,6 @@ inline RestoreOptions by(std::optional<RestoreMethod> method, Duration timeout) 
 }
 inline RestoreOptions zcopy(Duration timeout) {
   return by(RestoreMethod::zcopy, timeout);
-}
-
-/// Starts a restore, calls `then` once bytes have arrived and before more bytes are asked for, and returns after that. The
-/// restore may have ended by then, with an error too.
-inline Restore moving(Session& session, Tensor& tensor, const RestoreOptions& options, std::function<void()> then) {
-  struct Moved {
-    bool called = false;
-    std::promise<void> promise;
-  };
-  const auto moved = std::make_shared<Moved>();  // owners: this call and the callback
-  Restore restore = session.restore(tensor.catalog(), options);
-  restore.on_progress(
-      [moved, then = std::move(then)](const Progress& progress) {
-        if (progress.done_bytes == 0 || std::exchange(moved->called, true)) return;
-        then();
-        moved->promise.set_value();
-      },
-      std::chrono::milliseconds(1));
-  require(moved->promise.get_future().wait_for(patience) == std::future_status::ready, "bytes arrive");
-  return restore;
 }
 
 }  // namespace shardwire::test

@@ -35,25 +35,13 @@ void await_stop(const Child& child) {
   BOOST_REQUIRE(WIFSTOPPED(status));
 }
 
-// A restore whose source is stopped after some bytes moved. The source publishes only after the callback is set.
+// A restore whose source is stopped after some bytes moved.
 Restore restore_from_stopped(Session& session, Tensor& tensor, const Child& child, Duration timeout,
                              ByteCount stop_after) {
   RestoreOptions options = zcopy(timeout);
   options.ingress_bytes_per_second = tensor_bytes;  // a busy machine may look at its progress late
-  Restore restore = session.restore(tensor.catalog(), options);
-  const auto looked = std::make_shared<std::atomic<bool>>(false);  // owners: this call and the callback
-  restore.on_progress(
-      [&child, looked, stop_after](const Progress& progress) {
-        *looked = true;
-        const std::string_view stage = progress.stage;
-        if (progress.done_bytes >= stop_after || stage == "done" || stage == "failed") child.freeze();
-      },
-      1ms);
-  while (!*looked && !restore.poll()) std::this_thread::sleep_for(1ms);
-  write_frame(child.socket(), {});
-  await_stop(child);
-  restore.on_progress({});  // do not stop it again
-  return restore;
+  return moving(
+      session, tensor.catalog(), options, [&] { freeze_and_await(child); }, stop_after);
 }
 
 // A reader that stops in the middle of its restore from this session.
@@ -102,6 +90,7 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_holds_a_restore_no_longer_than_its_dead
   session = std::make_unique<Session>(Session::join(member(0, 2, port), quick()));
   Tensor tensor;
   told(child);
+  write_frame(child.socket(), {});  // the source publishes
   const auto began = WallClock::now();
   Restore restore =
       restore_from_stopped(*session, tensor, child, 4s, enough_bytes * static_cast<ByteCount>(1 + 2 * round));
@@ -121,6 +110,7 @@ BOOST_AUTO_TEST_CASE(a_restore_from_a_source_that_hangs_can_be_cancelled) {
   Session session = Session::join(member(0, 2, port), quick());
   Tensor tensor;
   told(child);
+  write_frame(child.socket(), {});  // the source publishes
   Restore restore = restore_from_stopped(session, tensor, child, patience, enough_bytes);
   const auto began = WallClock::now();
   restore.cancel();
@@ -141,8 +131,8 @@ BOOST_AUTO_TEST_CASE(a_running_restore_can_be_cancelled) {
   told(child);
   RestoreOptions options = zcopy(patience);
   options.ingress_bytes_per_second = 1 << 20;  // it takes a minute
-  Restore restore = session.restore(tensor.catalog(), options);
-  BlockedInMove{restore, 1, [&] { write_frame(child.socket(), {}); }};
+  write_frame(child.socket(), {});             // the source publishes
+  Restore restore = moving(session, tensor.catalog(), options, [] {});
   restore.cancel();
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
   check_memory_is_free(session, tensor, child);

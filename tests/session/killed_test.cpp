@@ -141,13 +141,11 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and
     Tensor tensor;
     RestoreOptions options = by(method, patience);
     options.ingress_bytes_per_second = tensor_bytes / 2 * 3;
-    Restore restore = session.restore(tensor.catalog(), options);
-    {
-      const BlockedInMove blocked(restore);
+    Restore restore = moving(session, tensor.catalog(), options, [&] {
       const std::set<std::string> named = named_objects_of(child.pid());
       BOOST_TEST(named.empty(), text_of(named));
       child.kill();
-    }
+    });
     const auto began = WallClock::now();
     const bool read_on = maps_arenas() && !method && std::string_view(task) == "arena source";
     require_lost_or_read_on(restore, tensor, read_on);

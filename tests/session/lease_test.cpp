@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -49,13 +50,21 @@ struct Pair {
     held.add_to(result);
     return result;
   }
-  Restore start(ByteCount bytes_per_second = bytes) {
-    Catalog target(Rank{0}, 1);
-    wanted.add_to(target);
+  Catalog target() {
+    Catalog result(Rank{0}, 1);
+    wanted.add_to(result);
+    return result;
+  }
+  static RestoreOptions slowly(ByteCount bytes_per_second = bytes) {
     RestoreOptions options;
     options.timeout = patience;
     options.ingress_bytes_per_second = bytes_per_second;
-    return reader->restore(target, options);
+    return options;
+  }
+  Restore start(ByteCount bytes_per_second = bytes) { return reader->restore(target(), slowly(bytes_per_second)); }
+  /// Calls `act` once bytes have arrived; no more do meanwhile.
+  Restore start_and(const std::function<void()>& act, ByteCount bytes_per_second = bytes) {
+    return moving(*reader, target(), slowly(bytes_per_second), act);
   }
 
   static constexpr Extent elements = static_cast<Extent>(bytes / 4);
@@ -82,8 +91,7 @@ ErrorCode code_of(Restore& restore) {
 
 BOOST_AUTO_TEST_CASE(retire_waits_for_a_reader_and_the_restore_commits) {
   Pair pair;
-  Restore restore = pair.start();
-  BlockedInMove{restore};
+  Restore restore = pair.start_and([] {});
   pair.publication->retire(patience);
   restore.wait();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
@@ -91,13 +99,11 @@ BOOST_AUTO_TEST_CASE(retire_waits_for_a_reader_and_the_restore_commits) {
 
 BOOST_AUTO_TEST_CASE(retire_times_out_by_name_and_the_reader_commits_the_next_generation_only) {
   Pair pair;
-  Restore restore = pair.start();
-  std::optional<BlockedInMove> blocked(std::in_place, restore);
-  const Error error = failure_of([&] { pair.publication->retire(20ms); });
-  BOOST_TEST((error.code() == ErrorCode::timed_out));
-  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
+  std::optional<Error> error;
+  Restore restore = pair.start_and([&] { error = failure_of([&] { pair.publication->retire(20ms); }); });
+  BOOST_TEST((error->code() == ErrorCode::timed_out));
+  BOOST_TEST((error->ranks() == std::vector<Rank>{Rank{1}}));
   BOOST_TEST(!restore.poll());
-  blocked.reset();
   TestShard next(Pair::spec(), Layout::replicated(), Rank{0});
   next.fill(2);
   Catalog catalog(Rank{0}, 1);
@@ -168,11 +174,7 @@ BOOST_DATA_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digest
   how.ingress_bytes_per_second = wanted.size_bytes();  // one second
   how.method = read.method;
   how.verify = Verify::digest;
-  Restore restore = reader.restore(target, how);
-  {
-    const BlockedInMove blocked(restore);
-    held.fill(2);
-  }
+  Restore restore = moving(reader, target, how, [&] { held.fill(2); });
   BOOST_TEST((code_of(restore) == ErrorCode::transport_failed));
   const std::lock_guard lock(mutex);
   BOOST_TEST(paths.find(fmt::format(" bytes {}", to_string(to_method(read.method)))) != std::string::npos, paths);
@@ -180,8 +182,7 @@ BOOST_DATA_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digest
 
 BOOST_AUTO_TEST_CASE(an_update_shows_the_new_generation_and_waits_for_readers_of_the_old) {
   Pair pair;
-  Restore old = pair.start();
-  BlockedInMove{old};
+  Restore old = pair.start_and([] {});
   TestShard next(Pair::spec(), Layout::replicated(), Rank{0});
   next.fill(2);
   Catalog catalog(Rank{0}, 1);
@@ -218,11 +219,9 @@ BOOST_AUTO_TEST_CASE(an_update_of_a_retired_publication_looks_at_no_memory) {
 BOOST_AUTO_TEST_CASE(a_step_that_the_source_has_passed_is_not_replaced_by_a_later_one) {
   Pair pair;
   pair.publication->update(pair.catalog(), 6, Snapshot::copy, 20s);
-  Catalog target(Rank{0}, 1);
-  pair.wanted.add_to(target);
   RestoreOptions options = within(patience);
   options.step = 5;
-  Restore restore = pair.reader->restore(target, options);
+  Restore restore = pair.reader->restore(pair.target(), options);
   BOOST_TEST((code_of(restore) == ErrorCode::step_mismatch));
 }
 
@@ -232,12 +231,11 @@ BOOST_AUTO_TEST_CASE(an_update_that_times_out_names_the_readers_and_has_taken_pl
   next.fill(2);
   Catalog catalog(Rank{0}, 1);
   next.add_to(catalog);
-  Restore restore = pair.start();
-  std::optional<BlockedInMove> blocked(std::in_place, restore);
-  const Error error = failure_of([&] { pair.publication->update(catalog, 2, Snapshot::none, 20ms); });
-  blocked.reset();
-  BOOST_TEST((error.code() == ErrorCode::timed_out));
-  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
+  std::optional<Error> error;
+  Restore restore =
+      pair.start_and([&] { error = failure_of([&] { pair.publication->update(catalog, 2, Snapshot::none, 20ms); }); });
+  BOOST_TEST((error->code() == ErrorCode::timed_out));
+  BOOST_TEST((error->ranks() == std::vector<Rank>{Rank{1}}));
   restore.wait();
   BOOST_TEST(pair.wanted.wrong(2) == 0U);
   pair.publication->retire(20s);
@@ -266,12 +264,10 @@ BOOST_AUTO_TEST_CASE(an_update_in_place_over_memory_of_the_live_generation_is_re
 
 BOOST_AUTO_TEST_CASE(a_source_that_goes_away_is_named_with_the_missing_boxes) {
   Pair pair;
-  Restore restore = pair.start();
-  {
-    const BlockedInMove blocked(restore);
+  Restore restore = pair.start_and([&] {
     pair.source.reset();  // crash: retire() would withdraw the publication first
     pair.publication.reset();
-  }
+  });
   try {
     restore.wait();
     BOOST_FAIL("the restore committed");
@@ -284,12 +280,9 @@ BOOST_AUTO_TEST_CASE(a_source_that_goes_away_is_named_with_the_missing_boxes) {
 
 BOOST_AUTO_TEST_CASE(a_deadline_in_the_middle_of_the_move_names_the_slow_source) {
   Pair pair;
-  Catalog target(Rank{0}, 1);
-  pair.wanted.add_to(target);
-  RestoreOptions options;
+  RestoreOptions options = Pair::slowly(Pair::bytes / 4);
   options.timeout = 300ms;
-  options.ingress_bytes_per_second = Pair::bytes / 4;
-  Restore restore = pair.reader->restore(target, options);
+  Restore restore = pair.reader->restore(pair.target(), options);
   BOOST_TEST((code_of(restore) == ErrorCode::timed_out));
   pair.publication->retire(5s);  // the lease ended with the restore
 }
@@ -306,7 +299,7 @@ BOOST_AUTO_TEST_CASE(a_restore_can_be_cancelled_from_its_own_progress_callback) 
       5ms);
   BOOST_TEST((code_of(restore) == ErrorCode::cancelled));
   BOOST_TEST(last == "failed");
-  pair.publication->retire(5s);
+  pair.publication->retire(patience);
 }
 
 BOOST_AUTO_TEST_CASE(progress_without_an_interval_is_reported_at_every_change_and_the_deadline_is_kept) {
@@ -341,10 +334,9 @@ BOOST_AUTO_TEST_CASE(progress_without_an_interval_is_reported_at_every_change_an
 BOOST_AUTO_TEST_CASE(dropping_the_handle_cancels_and_frees_the_lease) {
   Pair pair;
   {
-    Restore restore = pair.start(Pair::bytes / 60);
-    BlockedInMove{restore};
+    Restore restore = pair.start_and([] {}, Pair::bytes / 60);
   }
-  pair.publication->retire(5s);
+  pair.publication->retire(patience);
 }
 
 // The session's thread cannot wait for itself; the memory is the caller's again when the destructor has returned.
@@ -378,8 +370,7 @@ BOOST_AUTO_TEST_CASE(the_rate_holds_remote_ingress) {
 
 BOOST_AUTO_TEST_CASE(closing_the_reading_session_ends_its_restores) {
   Pair pair;
-  Restore restore = pair.start(Pair::bytes / 60);
-  BlockedInMove{restore};
+  Restore restore = pair.start_and([] {}, Pair::bytes / 60);
   pair.reader->close(1s);
   BOOST_TEST((code_of(restore) == ErrorCode::cancelled));
 }

@@ -129,11 +129,7 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_ends_the_restore_s
   Tensor tensor;
   RestoreOptions options = by_reads();
   options.ingress_bytes_per_second = tensor_bytes / 16;
-  Restore restore = session.restore(tensor.catalog(), options);
-  {
-    const BlockedInMove blocked(restore);
-    child.kill();
-  }
+  Restore restore = moving(session, tensor.catalog(), options, [&] { child.kill(); });
   const auto began = WallClock::now();
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((WallClock::now() - began < 10s * slowdown()));

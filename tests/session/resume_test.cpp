@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,18 +53,10 @@ struct Job {
     write_frame(members.at(number).socket(), {});
     read_frame(members.at(number).socket());
   }
-  /// Starts the restore, and calls `act` once a part of the bytes has arrived; no more do meanwhile.
-  Restore moving(const RestoreOptions& options, const std::function<void()>& act) {
-    Restore restore = session->restore(tensor.catalog(), options);
-    {
-      const BlockedInMove blocked(restore, enough_bytes);
-      act();
-    }
-    return restore;
-  }
   /// Kills the holder once a part of the bytes has arrived.
   Restore lose_holder(const RestoreOptions& options) {
-    return moving(options, [this] { kill_and_await(members.at(1)); });
+    return moving(
+        *session, tensor.catalog(), options, [this] { kill_and_await(members.at(1)); }, enough_bytes);
   }
 
   std::uint16_t port = free_port();
@@ -200,7 +191,8 @@ BOOST_AUTO_TEST_CASE(a_stopped_holder_that_continues_is_one_again) {
   job.publish(1);
   RestoreOptions options = slowly(RestoreMethod::zcopy);
   options.timeout = 4s;
-  Restore restore = job.moving(options, [&] { freeze_and_await(job.members.at(1)); });
+  Restore restore = moving(
+      *job.session, job.tensor.catalog(), options, [&] { freeze_and_await(job.members.at(1)); }, enough_bytes);
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   restore.resume(patience);

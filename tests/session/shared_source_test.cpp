@@ -30,12 +30,13 @@ RestoreOptions in_need_of_the_source() {
   return by(over("libfabric") ? RestoreMethod::read : RestoreMethod::zcopy, 60s * slowdown());
 }
 
-/// A restore that takes a second or more.
+/// A restore that takes a second or more, once it proceeds.
 struct SlowRestore {
   explicit SlowRestore(Session& session) {
     std::memset(tensor.bytes().data(), 0, tensor.bytes().size());
     RestoreOptions options = in_need_of_the_source();
     options.ingress_bytes_per_second = tensor_bytes;
+    options.stop_at_values = true;
     restore.emplace(session.restore(tensor.catalog(), options));
   }
   ~SlowRestore() { restore.reset(); }
@@ -65,15 +66,8 @@ BOOST_AUTO_TEST_CASE(who_gives_up_a_source_that_hangs_takes_nothing_from_another
     SlowRestore patient(session);
     BlockedInMove{*patient.restore};
     Tensor tensor;
-    Restore impatient = session.restore(tensor.catalog(), in_need_of_the_source());
-    std::atomic<bool> frozen = false;
-    impatient.on_progress(
-        [&](const Progress& progress) {
-          if (progress.done_bytes >= enough_bytes && !frozen.exchange(true)) freeze_and_await(child);
-        },
-        1ms);
-    while (!frozen && !impatient.wait_for(1ms)) continue;
-    BOOST_REQUIRE(frozen);
+    Restore impatient = moving(
+        session, tensor.catalog(), in_need_of_the_source(), [&] { freeze_and_await(child); }, enough_bytes);
     impatient.cancel();
     BOOST_TEST((failure_of([&] { impatient.wait(); }).code() == ErrorCode::cancelled));
     ::kill(child.pid(), SIGCONT);
@@ -98,7 +92,10 @@ BOOST_AUTO_TEST_CASE(both_get_what_takes_the_place_of_memory_that_is_taken_back)
     SlowRestore other(session);
     {
       // Restores of one session have one thread, so neither goes on.
-      const BlockedInMove both(*other.restore, 1, [&] { first.reset(); });
+      const BlockedInMove both(*other.restore, 1, [&] {
+        first.reset();
+        other.restore->proceed();
+      });
       write_frame(child.socket(), {});  // it withdraws, overwrites its memory, and publishes another state
       read_frame(child.socket());
     }
