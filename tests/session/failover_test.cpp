@@ -90,13 +90,16 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_killed_while_it_is_read_costs_what_it_has
       Replicas2 job(task);
       bool killed = false;
       std::atomic<ByteCount> most = 0;
-      Restore restore = job.session->restore(job.tensor.catalog(), slowly(method));
+      RestoreOptions options = slowly(method);
+      options.stop_at_values = true;  // until it is watched
+      Restore restore = job.session->restore(job.tensor.catalog(), options);
       restore.on_progress(
           [&](const Progress& progress) {
             if (progress.done_bytes > 0 && !std::exchange(killed, true)) job.holders[victim].kill();
             most = std::max<ByteCount>(most, progress.total_bytes);
           },
           1ms);
+      restore.proceed();
       restore.wait();
       const RestoreReport report = restore.report();
       require_complete(job.tensor, report);
@@ -163,13 +166,8 @@ BOOST_DATA_TEST_CASE(a_tensor_is_not_mixed_from_unequal_replicas_of_which_one_is
   RestoreOptions options = by(methods[static_cast<std::size_t>(which)], patience);
   options.replicas = Replicas::first;
   options.ingress_bytes_per_second = half;
-  bool killed = false;
-  Restore restore = job.session->restore(wanted, options);
-  restore.on_progress(
-      [&](const Progress& progress) {
-        if (progress.done_bytes > quarter && !std::exchange(killed, true)) job.holders[0].kill();
-      },
-      1ms);
+  Restore restore = moving(
+      *job.session, wanted, options, [&] { job.holders[0].kill(); }, quarter + 1);
   restore.wait();
   std::vector<std::byte> held(tensor_bytes);  // by the replica that is left
   fill_pattern(held, 1);
@@ -241,20 +239,22 @@ BOOST_AUTO_TEST_CASE(sources_that_end_during_the_commit_cost_nothing) {
   const Deadline deadline(400s);
   Replicas2 job("replica");
   // Long enough to be met in the middle. The thread sanitizer keeps a record of every byte.
-  std::vector<std::byte> zeros(std::size_t{with_thread_sanitizer ? 128 : 512} << 20, std::byte{1});
+  std::vector<std::byte> zeros(std::size_t{with_thread_sanitizer ? 128 : 512} << 20);
   Catalog catalog = job.tensor.catalog();
   catalog.add({{"absent", "exp_avg"}, DType::u8, {static_cast<Extent>(zeros.size())}}, Layout::replicated(),
               View{.data = zeros.data()}, Absent::zero);
   bool killed = false;
-  Restore restore = job.session->restore(catalog, by(std::nullopt, patience));
-  restore.on_progress(
-      [&](const Progress& progress) {
-        if (std::string_view(progress.stage) != "commit" || std::exchange(killed, true)) return;
-        for (const Child& holder : job.holders) holder.kill();
-      },
-      1ms);
-  restore.wait();
-  BOOST_TEST(killed);
+  while (!killed) {  // a busy machine may commit between two looks at the progress
+    std::memset(zeros.data(), 1, zeros.size());
+    Restore restore = job.session->restore(catalog, by(std::nullopt, patience));
+    restore.on_progress(
+        [&](const Progress& progress) {
+          if (std::string_view(progress.stage) != "commit" || std::exchange(killed, true)) return;
+          for (const Child& holder : job.holders) holder.kill();
+        },
+        1ms);
+    restore.wait();
+  }
   BOOST_TEST(job.tensor.is_filled());
   BOOST_TEST(all_are(zeros, std::byte{0}));
 }
@@ -276,16 +276,21 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_ha
                      boost::unit_test::data::make({"replica", "arena replica"}), task) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
-    Replicas2 job(task);
-    const Child& victim = job.holders[method ? 1 : 0];
-    Restore restore = moving(*job.session, job.tensor.catalog(), noticing(method, tensor_bytes / 2 * 3),
-                             [&] { freeze_and_await(victim); });
-    const auto began = WallClock::now();
-    restore.wait();
-    BOOST_TEST((WallClock::now() - began < soon));
-    require_complete(job.tensor, restore.report());
+    RestoreOptions options = noticing(method, tensor_bytes / 2 * 3);
+    RestoreReport report;
+    do {
+      Replicas2 job(task);
+      Restore restore =
+          moving(*job.session, job.tensor.catalog(), options, [&] { freeze_and_await(job.holders[method ? 1 : 0]); });
+      const auto began = WallClock::now();
+      restore.wait();
+      BOOST_TEST((WallClock::now() - began < soon));
+      report = restore.report();
+      require_complete(job.tensor, report);
+      options.notice *= 3;
+    } while (report.lost.size() > 1 && options.notice < soon / 2);  // the live one was silent too, on a busy machine
     // The kernel copies from memory of a stopped process as well.
-    if (method || !maps_arenas()) require_lost(Rank{method ? 1 : 0}, restore.report());
+    if (method || !maps_arenas()) require_lost(Rank{method ? 1 : 0}, report);
   }
 }
 
@@ -348,14 +353,21 @@ BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
   restore.wait();
   require_complete(job.tensor, restore.report());
 
-  options.timeout = 3s;
+  bool stopped = false;
   std::memset(job.tensor.bytes().data(), 0, tensor_bytes);
-  Restore second = moving(*job.session, job.tensor.catalog(), options, [&] { freeze_and_await(job.holders[0]); });
-  const Error error = failure_of([&] { second.wait(); });
+  const auto restore_once_more = [&](Duration timeout) {
+    options.timeout = timeout;
+    moving(*job.session, job.tensor.catalog(), options, [&] {
+      freeze_and_await(job.holders[0]);
+      stopped = true;
+    }).wait();
+  };
+  const Error error = failure_by(3s, restore_once_more, [&](const Error&) { return stopped; });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
 }
 
-// No byte comes for twice the notice, and the source answers. A busy machine may keep it from that for a second.
+// No byte comes for twice the notice, and the source answers. A busy machine may keep it from that, and begins again with more
+// time.
 BOOST_DATA_TEST_CASE(a_slow_source_is_kept, boost::unit_test::data::xrange(3), which) {
   const Deadline deadline(400s);
   constexpr ElementCount bytes = 4096;  // the least that a limited rate asks for at once
@@ -369,13 +381,20 @@ BOOST_DATA_TEST_CASE(a_slow_source_is_kept, boost::unit_test::data::xrange(3), w
   Catalog wanted(Rank{0}, 1);
   wanted.add({{"w", "exp_avg"}, DType::u8, {static_cast<Extent>(tensor_bytes)}},
              Layout::boxes({{Rank{0}, {Box{{0}, {bytes}}}}}), View{.data = memory.data()});
-  RestoreOptions options = noticing(methods[static_cast<std::size_t>(which)], bytes / 8);
-  options.notice = 4s;
-  Restore restore = job.session->restore(wanted, options);
-  restore.wait();
+  RestoreReport report;
+  auto notice = 4s;
+  for (;; notice *= 2) {
+    RestoreOptions options = noticing(methods[static_cast<std::size_t>(which)]);
+    options.notice = notice;
+    options.ingress_bytes_per_second = bytes / 2 / static_cast<ByteCount>(notice.count());
+    lost = false;
+    Restore restore = job.session->restore(wanted, options);
+    restore.wait();
+    report = restore.report();
+    if (!lost || notice > soon / 2) break;
+  }
   BOOST_TEST(!lost);
-  const RestoreReport report = restore.report();
-  BOOST_TEST(report.seconds.move > 4);
+  BOOST_TEST(report.seconds.move > static_cast<double>(notice.count()));
   BOOST_TEST(report.lost.empty());
   BOOST_TEST(report.resent_bytes == 0U);
   BOOST_TEST(report.needed_bytes == static_cast<ByteCount>(bytes));

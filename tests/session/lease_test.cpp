@@ -284,7 +284,7 @@ BOOST_AUTO_TEST_CASE(a_deadline_in_the_middle_of_the_move_names_the_slow_source)
   options.timeout = 300ms;
   Restore restore = pair.reader->restore(pair.target(), options);
   BOOST_TEST((code_of(restore) == ErrorCode::timed_out));
-  pair.publication->retire(5s);  // the lease ended with the restore
+  pair.publication->retire(patience);  // the lease ended with the restore
 }
 
 BOOST_AUTO_TEST_CASE(a_restore_can_be_cancelled_from_its_own_progress_callback) {
@@ -305,11 +305,6 @@ BOOST_AUTO_TEST_CASE(a_restore_can_be_cancelled_from_its_own_progress_callback) 
 BOOST_AUTO_TEST_CASE(progress_without_an_interval_is_reported_at_every_change_and_the_deadline_is_kept) {
   const Deadline limit(120s);  // a thread that only reports progress would never end the restore
   Pair pair;
-  Catalog target(Rank{0}, 1);
-  pair.wanted.add_to(target);
-  RestoreOptions options;
-  options.timeout = 1s;
-  options.ingress_bytes_per_second = Pair::bytes / 300;
   struct Seen {
     std::string stage;
     ByteCount done_bytes = 0;
@@ -317,18 +312,24 @@ BOOST_AUTO_TEST_CASE(progress_without_an_interval_is_reported_at_every_change_an
     int unchanged = 0;
   };
   const auto seen = std::make_shared<Seen>();  // owners: this case and the callback
-  Restore restore = pair.reader->restore(target, options);
-  restore.on_progress(
-      [seen](const Progress& progress) {
-        const bool same = seen->calls > 0 && seen->stage == progress.stage && seen->done_bytes == progress.done_bytes;
-        *seen = {progress.stage, progress.done_bytes, seen->calls + 1, seen->unchanged + (same ? 1 : 0)};
-      },
-      0s);
-  BOOST_TEST((code_of(restore) == ErrorCode::timed_out));
+  const auto restore = [&](Duration timeout) {
+    RestoreOptions options = Pair::slowly(Pair::bytes / 300);
+    options.timeout = timeout;
+    Restore one = pair.reader->restore(pair.target(), options);
+    one.on_progress(
+        [seen](const Progress& progress) {
+          const bool same = seen->calls > 0 && seen->stage == progress.stage && seen->done_bytes == progress.done_bytes;
+          *seen = {progress.stage, progress.done_bytes, seen->calls + 1, seen->unchanged + (same ? 1 : 0)};
+        },
+        0s);
+    one.wait();
+  };
+  const Error error = failure_by(1s, restore, [&](const Error&) { return seen->calls > 0; });
+  BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST(seen->calls > 0);
   BOOST_TEST(seen->unchanged == 0);
   BOOST_TEST(seen->stage == "failed");
-  pair.publication->retire(5s);
+  pair.publication->retire(patience);
 }
 
 BOOST_AUTO_TEST_CASE(dropping_the_handle_cancels_and_frees_the_lease) {
