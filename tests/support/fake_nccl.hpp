@@ -45,6 +45,7 @@ struct Communicator {
   int device = 0;
   bool blocking = false;
   int polls_left = 0;  // number of queries that still return "in progress"
+  bool asked = false;  // whether there was a query
   void* stream = nullptr;
   std::vector<std::shared_ptr<test::FakeOperation>> operations;  // owners: this, the stream and the peer's table
 };
@@ -80,7 +81,7 @@ class FakeNccl {
     faults_ = faults;
     joined_.clear();
     waiting_.clear();
-    aborts_ = destroyed_ = early_ = elsewhere_ = made_ = 0;
+    aborts_ = destroyed_ = early_ = elsewhere_ = made_ = asked_ = 0;
     released_ = false;
   }
   /// Translates the addresses of sends and receives to writable ones. Null: addresses are used as they are.
@@ -97,6 +98,11 @@ class FakeNccl {
   [[nodiscard]] int made() {
     const std::lock_guard lock(mutex_);
     return made_;
+  }
+  /// Number of communicators whose state was asked for: their rounds have begun.
+  [[nodiscard]] int asked() {
+    const std::lock_guard lock(mutex_);
+    return asked_;
   }
   void release() {
     const std::lock_guard lock(mutex_);
@@ -211,7 +217,8 @@ class FakeNccl {
   }
   int init(Communicator** out, int size, transport::nccl::UniqueId id, int rank, bool blocking) {
     const std::lock_guard lock(mutex_);
-    *out = new Communicator{id, size, rank, current_device(), blocking, blocking ? 0 : faults_.polls, nullptr, {}};
+    *out =
+        new Communicator{id, size, rank, current_device(), blocking, blocking ? 0 : faults_.polls, false, nullptr, {}};
     communicators_.insert(*out);
     ++made_;
     if (rank != faults_.absent_rank) joined_[id.bytes].insert(rank);
@@ -220,6 +227,7 @@ class FakeNccl {
   }
   int state_of(Communicator& communicator) {
     const std::lock_guard lock(mutex_);
+    if (!std::exchange(communicator.asked, true)) ++asked_;
     if (communicator.polls_left-- > 0) return transport::nccl::in_progress;
     if (joined_[communicator.id.bytes].size() != static_cast<std::size_t>(communicator.size)) {
       return transport::nccl::in_progress;
@@ -376,6 +384,7 @@ class FakeNccl {
   int early_ = 0;
   int elsewhere_ = 0;
   int made_ = 0;
+  int asked_ = 0;
   int aborts_ = 0;
   int destroyed_ = 0;
   int blocked_ = 0;
