@@ -2,8 +2,8 @@
 // An MPI program: the ranks of a communicator hold rows, and each wants columns. Two communicators at once, then all
 // ranks together.
 //   mpi_test later         the same, after a session that was joined without MPI
-//   mpi_test absent RANK   that rank does not come, and the errors of the others name it
-//   mpi_test absent-pmix RANK  the same, by bootstrap_from_env() and without MPI
+//   mpi_test absent RANK SECONDS  that rank does not come, and the errors of the others, which wait so long, name it
+//   mpi_test absent-pmix RANK SECONDS  the same, by bootstrap_from_env() and without MPI
 //   mpi_test again         the same as without arguments, after a join that all ranks but rank 0 missed
 //   mpi_test unbuffered    MPI buffers nothing: rank 0 waits as long as the environment allows; then all join
 //   mpi_test receive-fault, send-fault  a call of MPI fails in a join; then all join
@@ -89,21 +89,18 @@ bool rows_to_columns(MPI_Comm comm, float seed) {
   return restored.front() == seed && restored.back() == seed + static_cast<float>(ranks - 1);
 }
 
-// A busy machine may start ranks some seconds apart, and they are not to miss one another by that.
-constexpr auto wait_for_absent = 5s;
-
 // Whether the other ranks' errors name rank `absent` as missing: ranks that wait for rank 0 cannot join.
-bool without(int absent, int rank, const std::function<Bootstrap()>& bootstrap) {
+bool without(int absent, std::chrono::seconds wait, int rank, const std::function<Bootstrap()>& bootstrap) {
   if (rank == absent) {
-    std::this_thread::sleep_for(3 * wait_for_absent);
+    std::this_thread::sleep_for(3 * wait);
     return true;
   }
   std::optional<Session> session;
   try {
-    session = Session::join(bootstrap(), {.join_timeout = wait_for_absent});
-    session->gather("joined", {}, wait_for_absent);
+    session = Session::join(bootstrap(), {.join_timeout = wait});
+    session->gather("joined", {}, wait);
   } catch (const Error& error) {
-    if (rank == 0) std::this_thread::sleep_for(wait_for_absent);  // the others learn from it which rank is missing
+    if (rank == 0) std::this_thread::sleep_for(wait);  // the others learn from it which rank is missing
     std::printf("rank %d: %s: %s\n", rank, std::string(to_string(error.code())).c_str(), error.what());
     return error.code() == ErrorCode::timed_out && error.ranks() == std::vector<Rank>{Rank{absent}};
   }
@@ -163,6 +160,8 @@ bool lived_through_a_send_that_fails(int rank) {
 
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
+  const int absent = argc > 3 ? std::atoi(argv[2]) : -1;
+  const std::chrono::seconds wait(argc > 3 ? std::atoi(argv[3]) : 0);
   bool fine = true;
   try {
     bootstrap_from_mpi(MPI_COMM_WORLD);
@@ -172,7 +171,7 @@ int main(int argc, char** argv) {
   }
   if (mode == "absent-pmix") {
     const Bootstrap bootstrap = bootstrap_from_env();
-    return without(std::atoi(argv[2]), bootstrap.rank, [&] { return bootstrap; }) ? 0 : 1;
+    return without(absent, wait, bootstrap.rank, [&] { return bootstrap; }) ? 0 : 1;
   }
   // Queries to the launcher here must not interfere with MPI.
   if (mode == "later") {
@@ -185,7 +184,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   try {
     if (mode == "absent") {
-      fine = without(std::atoi(argv[2]), rank, [] { return bootstrap_from_mpi(MPI_COMM_WORLD); });
+      fine = without(absent, wait, rank, [] { return bootstrap_from_mpi(MPI_COMM_WORLD); });
     } else {
       if (mode == "again") fine = missed_each_other(rank) && fine;
       if (mode == "unbuffered") fine = kept_the_time_to_join(rank) && fine;
