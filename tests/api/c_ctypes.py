@@ -6,8 +6,10 @@ import array
 import ctypes
 import pathlib
 import re
-import socket
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python/tests"))
+from ports import free_port
 
 OK, INVALID_ARGUMENT, LAYOUT_MISMATCH = 0, 1, 2
 F32 = 1
@@ -121,12 +123,6 @@ class Shardwire:
         for field, content in fields.items():
             setattr(out, field, content)
         return ctypes.byref(out)
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def join(wire, rank, port):

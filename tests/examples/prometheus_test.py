@@ -7,7 +7,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python/tests"))
+from ports import free_port
+
 RANKS = 8
 PATIENCE_S = 120
 CASE = {
@@ -23,14 +25,6 @@ CASE = {
     "source": {"ranks": RANKS, "rules": {"*": {"chunk": 0, "over": RANKS}}},
     "target": {"ranks": RANKS, "rules": {"*": {"chunk": 1, "over": RANKS}}},
 }
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def start_job(command: str, place: pathlib.Path, port: int) -> subprocess.Popen:
@@ -90,19 +84,19 @@ def wait_for(what: str, is_met, processes: list[subprocess.Popen]) -> None:
 
 
 def check(root: pathlib.Path, command: str, place: pathlib.Path, running: list[subprocess.Popen]) -> None:
-    job_port, port = free_ports(2)
+    job_port, port = free_port(), free_port()
     running.append(start_job(command, place, job_port))
     running.append(start_prometheus(root, place, port, job_port))
     prometheus = Prometheus(port)
     members = 'count(count by (shardwire_member) (increase(shardwire_restore_needed_bytes_total{job="night"}[1m]) > 0))'
     wait_for("bytes that all members restore", lambda: prometheus.value(members) == RANKS, running)
     wait_for("rules that are evaluated", lambda: prometheus.health_of_rules() == {"ok"}, running)
-    if prometheus.value("count(up)") != 1:
-        sys.exit("there is more than one target")
-    if prometheus.value("count(count by (shardwire_member) (shardwire_build_info))") != RANKS:
-        sys.exit("not all members have told their build")
-    if (bad := prometheus.value('sum(shardwire_restore_duration_seconds_count{error_type!=""})')) != 0:
-        sys.exit(f"failed restores: {bad}")
+    # On a busy machine, a scrape that comes late leaves no series until the next one.
+    builds = "count(count by (shardwire_member) (shardwire_build_info))"
+    failures = 'sum(shardwire_restore_duration_seconds_count{error_type!=""})'
+    wait_for("a single target", lambda: prometheus.value("count(up)") == 1, running)
+    wait_for("the builds of all members", lambda: prometheus.value(builds) == RANKS, running)
+    wait_for("restores of which none has failed", lambda: prometheus.value(failures) == 0, running)
 
 
 def main() -> int:
