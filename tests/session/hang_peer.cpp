@@ -179,7 +179,7 @@ void be_member(Session& session, int socket) {
   write_frame(socket, {});
   std::string end = "it ended well";
   try {
-    session.gather("never", {}, 50s);
+    session.gather("never", {}, 300s);
   } catch (const Error& error) {
     end = error.what();
   }

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <future>
 #include <memory>
+#include <optional>
 
 #include "session/hang.hpp"
 #include "support/blocked.hpp"
@@ -381,16 +382,28 @@ BOOST_AUTO_TEST_CASE(a_source_that_dies_is_lost_although_a_child_of_its_fork_liv
 
 BOOST_AUTO_TEST_CASE(the_seat_of_a_member_that_hangs_goes_to_who_comes_later) {
   const Deadline deadline(400s);
-  const auto port = free_port();
-  Child child = peer_process("member", port);
-  Session session = Session::join(member(0, 2, port), quick());
-  told(child);
-  // A live member keeps its rank, and the newcomer is refused at once.
-  const auto refused = WallClock::now();
-  const Error error = failure_of([&] { Session::join(member(1, 2, port), quick()); });
-  BOOST_TEST(says(error, "joined already and is alive"), error.what());
-  BOOST_TEST((WallClock::now() - refused < bounded));
+  struct Job {
+    std::uint16_t port = free_port();
+    Child child = peer_process("member", port);
+    Session session = Session::join(member(0, 2, port), quick());
+  };
+  std::optional<Job> job;
+  // A live member keeps its rank, and the newcomer is refused at once. A member that a busy machine keeps from answering loses
+  // its rank, and the case begins again.
+  for (std::optional<Error> refused; !refused;) {
+    job.emplace();
+    told(job->child);
+    const auto began = WallClock::now();
+    try {
+      Session::join(member(1, 2, job->port), quick());
+    } catch (const Error& error) {
+      refused = error;
+      BOOST_TEST(says(error, "joined already and is alive"), error.what());
+      BOOST_TEST((WallClock::now() - began < bounded));
+    }
+  }
 
+  auto& [port, child, session] = *job;
   child.freeze();
   await_stop(child);
   Session replacement = Session::join(member(1, 2, port), quick());

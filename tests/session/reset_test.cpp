@@ -143,7 +143,8 @@ struct Outcome {
 };
 
 // Resets all connections each time so many more bytes have arrived, `enough` times at most.
-Outcome restore_with_resets(Job& job, const RestoreOptions& options, ByteCount every_bytes, int enough) {
+Outcome restore_with_resets(Job& job, RestoreOptions options, ByteCount every_bytes, int enough) {
+  options.stop_at_values = true;  // until it is watched
   Outcome outcome;
   ByteCount next = every_bytes;
   Restore restore = job.session->restore(job.tensor.catalog(), options);
@@ -156,6 +157,7 @@ Outcome restore_with_resets(Job& job, const RestoreOptions& options, ByteCount e
         if (job.connections->reset(more_than_control) > 0) ++outcome.resets;
       },
       1ms);
+  restore.proceed();
   restore.wait();
   outcome.report = restore.report();
   require_complete(job.tensor, outcome.report);

@@ -63,8 +63,23 @@ struct Job {
     return made;
   }
 
-  /// Reads the tensor; these members become slow once a tenth of the smaller one has arrived.
+  /// Reads the tensor; these members become slow once a tenth of the smaller one has arrived. On a busy machine a source may be
+  /// silent for the notice, and the restore begins again with a longer one.
   RestoreReport restore_while_slow(const std::vector<int>& members, RestoreOptions options) {
+    RestoreReport report = restore_once(members, options);
+    while (!report.lost.empty() && options.notice < 10s) {
+      options.notice *= 2;
+      report = restore_once(members, options);
+    }
+    return report;
+  }
+  RestoreReport restore_once(const std::vector<int>& members, RestoreOptions options) {
+    for (std::atomic<bool>& one : slow) one = false;
+    {
+      const std::lock_guard lock(mutex);
+      logged.clear();
+    }
+    options.stop_at_values = true;  // until it is watched
     TestShard shard(whole, Layout::replicated(), Rank{0});
     Catalog wanted(Rank{0}, 1);
     shard.add_to(wanted);
@@ -75,6 +90,7 @@ struct Job {
           for (const int number : members) slow[number] = true;
         },
         1ms);
+    restore.proceed();
     restore.wait();
     BOOST_TEST(shard.wrong(7) == 0U);
     return restore.report();
