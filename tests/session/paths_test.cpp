@@ -3,10 +3,11 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <thread>
+#include <utility>
 
+#include "support/blocked.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 
@@ -54,39 +55,6 @@ struct Job {
   std::vector<PeerPath> paths(int rank, const std::string& from = "state", Duration timeout = 20s) {
     return sessions[static_cast<std::size_t>(rank)]->paths(from, timeout);
   }
-};
-
-/// Blocks the thread of a session in a callback.
-class Hanging {
- public:
-  explicit Hanging(Session& session) {
-    Catalog wanted(Rank{0}, 1);
-    shard_.add_to(wanted);
-    RestoreOptions options = within(patience);
-    options.name = "what nobody publishes";
-    restore_ = session.restore(wanted, options);
-    restore_.on_progress(
-        [this](const Progress&) {
-          hangs_ = true;
-          while (!ended_) std::this_thread::sleep_for(1ms);
-        },
-        1ms);
-    while (!hangs_) std::this_thread::sleep_for(1ms);
-  }
-  ~Hanging() { end(); }
-  Hanging(const Hanging&) = delete;
-  Hanging& operator=(const Hanging&) = delete;
-
-  void end() {
-    if (ended_.exchange(true)) return;
-    restore_ = Restore();
-  }
-
- private:
-  TestShard shard_{{{"w", "m"}, DType::f32, {4}}, Layout::replicated(), Rank{0}};
-  std::atomic<bool> hangs_{false};
-  std::atomic<bool> ended_{false};
-  Restore restore_;
 };
 
 }  // namespace
@@ -181,7 +149,7 @@ BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
   Job job;
   for (const int rank : {0, 2}) job.publish(rank);
   BOOST_REQUIRE(run_until([] {}, [&] { return job.paths(1).size() == 2; }, patience));
-  Hanging hanging(*job.sessions[2]);
+  std::optional<Blocked> hanging(std::in_place, *job.sessions[2]);
   // On a busy machine the other one may be late too: then once more with twice the time.
   auto limit = 1s;
   std::vector<PeerPath> found;
@@ -197,18 +165,18 @@ BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
   BOOST_TEST(found[0].memory.front().transports.empty());
   BOOST_TEST(found[1].member == 0);
   BOOST_TEST(found[1].failure == "");
-  hanging.end();
+  hanging.reset();
   job.publications.back().retire(10s);  // the late lease was returned
 }
 
 BOOST_AUTO_TEST_CASE(a_rendezvous_that_hangs_is_an_error_that_names_it) {
   Job job;
-  Hanging hanging(*job.sessions[0]);
+  std::optional<Blocked> hanging(std::in_place, *job.sessions[0]);
   const Error error = failure_of([&] { job.paths(1, "state", 300ms); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST(error.ranks() == std::vector<Rank>{Rank{0}});
   BOOST_TEST(says(error, "the publishers of 'state'"), error.what());
-  hanging.end();
+  hanging.reset();
 }
 
 BOOST_AUTO_TEST_CASE(a_closed_session_says_so) {
