@@ -206,8 +206,9 @@ void stop_this_process() {
   ::raise(SIGSTOP);
 }
 
-// Restores twice and reports each result.
-void be_reader(Session& session, int socket, Stop stop, std::optional<RestoreMethod> method, Duration first_deadline) {
+// Restores twice, the first time at this rate, and reports each result.
+void be_reader(Session& session, int socket, Stop stop, std::optional<RestoreMethod> method, Duration first_deadline,
+               ByteCount first_bytes_per_second) {
   Tensor tensor;
   write_frame(socket, {});
   for (int round = 0; round < 2; ++round) {
@@ -220,7 +221,9 @@ void be_reader(Session& session, int socket, Stop stop, std::optional<RestoreMet
     bool looked = false;  // shared: the callback is copied for each call
     bool stopped = false;
     try {
-      Restore restore = session.restore(tensor.catalog(), by(method, round == 0 ? first_deadline : patience));
+      RestoreOptions options = by(method, round == 0 ? first_deadline : patience);
+      if (round == 0) options.ingress_bytes_per_second = first_bytes_per_second;
+      Restore restore = session.restore(tensor.catalog(), options);
       if (round == 0 && stop == Stop::moving) {
         restore.on_progress(
             [&, socket](const Progress& progress) {
@@ -287,8 +290,11 @@ int main(int argc, char** argv) {
     std::optional<RestoreMethod> method;
     if (is("zcopy")) method = RestoreMethod::zcopy;
     if (is("packed")) method = RestoreMethod::packed;
+    // A busy machine may look late at the progress of a reader that stops in the move. The packed one has to hold all slots that
+    // it may.
+    const ByteCount bytes_per_second = stop == Stop::moving && task != "packed reader" ? tensor_bytes : 0;
     // A hasty reader gives its first restore a short deadline.
-    if (is("reader")) be_reader(session, socket, stop, method, is("hasty") ? 15s : patience);
+    if (is("reader")) be_reader(session, socket, stop, method, is("hasty") ? 15s : patience, bytes_per_second);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "peer: %s\n", error.what());
