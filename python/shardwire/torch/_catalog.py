@@ -27,6 +27,10 @@ PARAM, BUFFER, GROUP, EXTRA = "param", "buffer", "param_group", "extra_state"
 """States under which a parameter, a buffer, the options of a parameter's group and the extra state of a module are published."""
 
 
+Part = tuple[TensorKey, Local]
+"""A tensor's key, and this rank's part of it."""
+
+
 Absences = Callable[[TensorKey, bool, bool], Absent]
 """What to do where no source has a tensor, given its key, whether parameters share the state, and whether it is a scalar."""
 
@@ -88,7 +92,7 @@ class ModelCatalog:
         # A state, and the key under which a parameter that shares it receives its own.
         self.shared: list[tuple[torch.Tensor, TensorKey]] = []
         # Tensors of one memory, of a wanting catalog, which names only the first.
-        self.twins: list[tuple[TensorKey, TensorKey, Local]] = []
+        self.twins: list[tuple[Part, Part]] = []
         # States that are tensors of others, of a publishing catalog.
         self.ties: list[tuple[TensorKey, TensorKey]] = []
         self.one_element = OneElement()
@@ -146,9 +150,10 @@ class ModelCatalog:
         if self.wanting:
             # Members of a flat parameter share its tensor, and have other places in it.
             if local.source is tensor or is_dtensor(local.source):
-                first = self._memories.first(tensor, key)
-                if first is not key:
-                    self.twins.append((first, key, local))
+                part = key, local
+                first = self._memories.first(tensor, part)
+                if first is not part:
+                    self.twins.append((first, part))
                     return
             if state != PARAM:
                 self.declared[key] = (name_of(tensor.dtype), local.shape)

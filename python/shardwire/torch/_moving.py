@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
@@ -12,8 +12,7 @@ from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Restore, Se
 from .._types import Replicas, Verify
 from ._absent import OneElement
 from ._awaiting import Deadline, reading
-from ._layouts import Local
-from ._model import add_tensor, synchronize, text_of
+from ._model import synchronize, text_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,25 +50,22 @@ def move(session: Session, wanted: Catalog, inventory: Inventory, until: Deadlin
     return report
 
 
-Ties = Sequence[tuple[TensorKey, TensorKey, Local]]
-"""Two of the sources' tensors that are one here, and the second one's part here."""
+Tie = tuple[TensorKey, TensorKey, torch.Tensor, torch.Tensor]
+"""Two of the sources' tensors that are one memory here, and what each of them gave. A further name's part arrives in a copy."""
 
 
-def add_copies(wanted: Catalog, parts: Mapping[TensorKey, Local]) -> dict[TensorKey, torch.Tensor]:
-    """New tensors, added to the catalog, that receive what belongs into these parts."""
-    copies: dict[TensorKey, torch.Tensor] = {}
-    for key, local in parts.items():
-        here = local.tensor
-        copies[key] = torch.empty_strided(here.shape, here.stride(), dtype=here.dtype, device=here.device)
-        add_tensor(wanted, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
-    synchronize(copies.values())
-    return copies
+def copies_of(parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """New memory in one piece, which receives what belongs into these parts of a tensor. They keep their strides."""
+    spans = [1 + sum((extent - 1) * stride for extent, stride in zip(part.shape, part.stride())) if part.numel() else 0 for part in parts]
+    memory = torch.empty(sum(spans), dtype=parts[0].dtype, device=parts[0].device)
+    synchronize([memory])
+    return [place.as_strided(part.shape, part.stride()) for part, place in zip(parts, memory.split(spans))]
 
 
-def require_equal(tied: Ties, received: Mapping[TensorKey, torch.Tensor]) -> None:
-    """Raises LayoutMismatch if two of the sources' tensors that are one here differ. `received`: both tensors of each tie."""
-    for first, second, _ in tied:
-        if not torch.equal(_bytes_of(received[first]), _bytes_of(received[second])):
+def require_equal(ties: Iterable[Tie]) -> None:
+    """Raises LayoutMismatch if two of the sources' tensors that are one memory here gave different bytes."""
+    for first, second, one, other in ties:
+        if not torch.equal(_bytes_of(one), _bytes_of(other)):
             raise LayoutMismatch(f"{text_of(first)} and {text_of(second)} are one tensor here, but two in the sources, which differ")
 
 

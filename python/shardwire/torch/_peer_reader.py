@@ -26,8 +26,8 @@ from ._awaiting import Deadline, reading
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
 from ._layouts import Local, Ranks, local_of, ranks_of
-from ._model import add_tensor, synchronize
-from ._moving import add_copies, require_equal
+from ._model import Memories, add_tensor, synchronize
+from ._moving import Tie, copies_of, require_equal
 from ._state_dict import TENSOR, VALUE, path_of, step_of
 from ._values import from_value
 
@@ -169,7 +169,7 @@ class PeerReader(StorageReader):
     def _read(self, plan: LoadPlan, planner: LoadPlanner, until: Deadline) -> None:
         assert self._inventory is not None
         inventory = self._inventory
-        wanted, owner = Catalog(self._ranks.own, self._ranks.count), list[Any]()
+        wanted = Catalog(self._ranks.own, self._ranks.count)
         tensors: dict[str, list[tuple[ReadItem, torch.Tensor]]] = {}
         others: list[ReadItem] = []
         for item in plan.items:
@@ -177,32 +177,30 @@ class PeerReader(StorageReader):
                 others.append(item)
             else:
                 tensors.setdefault(item.storage_index.fqn, []).append((item, planner.resolve_tensor(item).detach()))
-        seen: dict[tuple[Any, ...], TensorKey] = {}
-        direct: dict[TensorKey, Local] = {}
-        tied: list[tuple[TensorKey, TensorKey, Local]] = []
         strided = self._strided(planner)
-        by_items = {name: self._local(name, parts) for name, parts in tensors.items() if name not in strided}
-        for name, local in {**strided, **by_items}.items():
-            key = TensorKey(name, TENSOR)
-            self._require_type(key, local.tensor)
-            first = seen.setdefault((local.tensor.data_ptr(), local.tensor.shape, local.tensor.stride()), key)
-            if local.tensor.numel() and first is not key:
-                if len(tensors.get(name, ())) == 1 == len(tensors.get(first.fqn, ())):
-                    tied.append((first, key, local))
-                continue  # a second name of the same tensor
-            direct[key] = local
-        for key, local in direct.items():
-            owner.append(local.tensor)
-            add_tensor(wanted, key, local, owner)
-        copies = add_copies(wanted, {second: local for _, second, local in tied})
+        memories, written, ties = Memories(), list[torch.Tensor](), list[Tie]()
+        for name in dict.fromkeys([*strided, *tensors]):
+            key, whole = TensorKey(name, TENSOR), strided.get(name)
+            here = [tensor for _, tensor in tensors[name]] if whole is None else [whole.tensor]
+            self._require_type(key, here[0])
+            first = [memories.first(part, key) for part in here]
+            if key in first:
+                written += here
+            else:  # another name of memory that is read into already
+                copies = copies_of(here)
+                ties += zip(first, [key] * len(here), here, copies)
+                here = copies
+            local = self._local(name, [item for item, _ in tensors[name]], here) if whole is None else (
+                dataclasses.replace(whole, tensor=here[0]))
+            add_tensor(wanted, key, local, here)
         for name in dict.fromkeys(item.storage_index.fqn for item in others):
             wanted.add_value(name, VALUE, agree="any")
-        synchronize(local.tensor for local in direct.values())
+        synchronize(written)
         with reading(self._session, self._name, inventory):
             restore = self._session.restore(wanted, name=self._name, step=inventory.step, timeout=until.left(), verify=self._verify,
                                             replicas="first", discovery_grace=0)
             self.report = restore.wait()
-        require_equal(tied, {**{key: local.tensor for key, local in direct.items()}, **copies})
+        require_equal(ties)
         for item in others:
             file = io.BytesIO()
             torch.save(from_value(restore.value(item.storage_index.fqn, VALUE)), file)
@@ -220,16 +218,16 @@ class PeerReader(StorageReader):
             raise Unsupported(f"{next(iter(found))}: tensors of FSDP2 over TP need dcp's DefaultLoadPlanner")
         return {key: local_of(tensor, self._ranks) for key, tensor in found.items()}
 
-    def _local(self, key: str, parts: list[tuple[ReadItem, torch.Tensor]]) -> Local:
+    def _local(self, key: str, items: Sequence[ReadItem], parts: Sequence[torch.Tensor]) -> Local:
         """One entry for all destinations of a key; places count from the lowest address."""
         info = self._infos.get(TensorKey(key, TENSOR))
         if info is None:
             raise LayoutMismatch(f"{key}: the sources no longer have it")
-        base = min((tensor for _, tensor in parts), key=lambda tensor: tensor.data_ptr())
+        base = min(parts, key=torch.Tensor.data_ptr)
         boxes = []
-        for item, tensor in parts:
-            place = (tensor.data_ptr() - base.data_ptr()) // tensor.element_size()
-            boxes.append(PlacedBox(Box(tuple(item.storage_offsets), tuple(item.lengths)), place, tensor.stride()))
+        for item, part in zip(items, parts):
+            place = (part.data_ptr() - base.data_ptr()) // part.element_size()
+            boxes.append(PlacedBox(Box(tuple(item.storage_offsets), tuple(item.lengths)), place, part.stride()))
         return Local(info.shape, Layout.boxes({self._ranks.own: boxes}), base, base)
 
     def _require_type(self, key: TensorKey, tensor: torch.Tensor) -> None:

@@ -26,8 +26,8 @@ from ._extra import received_extra, request_extra
 from ._hooks import is_of_hooks, load_optimizer, loader, loads
 from ._layouts import Local, Ranks
 from ._lists import Tensors, is_one, sent_tensors, tensors_in, tensors_of, with_tensors
-from ._model import PLAIN, Memories, buffers, extra_states, reshard, text_of
-from ._moving import RestoreResult, add_copies, move, require_equal
+from ._model import PLAIN, Memories, add_tensor, buffers, extra_states, reshard, text_of
+from ._moving import RestoreResult, copies_of, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           steps_on_device)
 from ._quantized import new_part
@@ -435,8 +435,8 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
 def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Published, policy: Absences,
                         request: Mapping[str, Any]) -> None:
     """Raises LayoutMismatch if the sources keep apart what is one parameter, or one memory, here, and their bytes differ."""
-    tied = [(first, second, local) for first, second, local in wanted.twins
-            if second.state in published.states.get(second.fqn, ()) or policy(second, False, False) == "error"]
+    tied = [(first, second) for first, second in wanted.twins
+            if second[0].state in published.states.get(second[0].fqn, ()) or policy(second[0], False, False) == "error"]
     states = {id(one.parameter): one for one in wanted.optimized}
     for parameter in wanted.parameters:
         names = [name for name in (parameter.fqn, *parameter.aliases) if TensorKey(name, PARAM) in published.tensors]
@@ -447,12 +447,15 @@ def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Publi
             holders = [name for name in names if state in published.states[name]]
             if holders and len(holders) < len(names):
                 raise LayoutMismatch(f"{' and '.join(names)} are one parameter here, but of its sources only {holders[0]} has {state}")
-            tied.extend((TensorKey(holders[0], state), TensorKey(name, state), local) for name in holders[1:])
+            tied.extend(((TensorKey(holders[0], state), local), (TensorKey(name, state), local)) for name in holders[1:])
     if tied:
         catalog = Catalog(wanted.ranks.own, wanted.ranks.count)
-        copies = add_copies(catalog, {key: local for first, second, local in tied for key in (first, second)})
+        copies: dict[TensorKey, torch.Tensor] = {}
+        for key, local in dict(part for tie in tied for part in tie).items():
+            [copies[key]] = copies_of([local.tensor])
+            add_tensor(catalog, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
         session.restore(catalog, **request).wait()
-        require_equal(tied, copies)
+        require_equal((first, second, copies[first], copies[second]) for (first, _), (second, _) in tied)
 
 
 def _parts_of_states(one: Optimized) -> dict[str, Local]:

@@ -432,6 +432,38 @@ def test_a_state_may_be_a_dtensor_without_dims(pool: Any) -> None:
     assert pool(2, _scalar_dtensor) == [True] * 2
 
 
+def _shard_with_a_second_name(rank: int, world: int) -> list[bool]:
+    """The second name is a plain tensor: its shape is that of the shard."""
+    mesh = DeviceMesh("cpu", list(range(world)))
+    rows = torch.arange(6.0).reshape(2, 3)
+
+    def made(weight: torch.Tensor, part: torch.Tensor) -> nn.Module:
+        model = nn.Linear(3, 2 * world, bias=False)
+        model.weight = nn.Parameter(weight)
+        model.register_buffer("part", part)
+        return model
+
+    shard = distribute_tensor(torch.zeros(2 * world, 3), mesh, [Shard(0)])
+    source, target = made(rows.repeat(world, 1), rows.clone()), made(shard, shard.to_local())
+    assert target.part.data_ptr() == target.weight.to_local().data_ptr()
+    with swt.join() as session:
+        with swt.publish(session, source, step=1):
+            swt.restore_into(session, target, timeout=30)
+            session.gather("restored", b"", 30)
+        equal = torch.equal(target.part, rows)
+        source.part[1, 2] = -1
+        target.part.zero_()
+        with swt.publish(session, source, step=2, name="differ"):
+            with pytest.raises(sw.LayoutMismatch, match="weight:param and part:buffer are one tensor here, but two in the sources"):
+                swt.restore_into(session, target, name="differ", timeout=30)
+            session.gather("refused", b"", 30)
+    return [equal, not target.part.any()]
+
+
+def test_a_shard_may_have_a_second_name(pool: Any) -> None:
+    assert pool(2, _shard_with_a_second_name) == [[True, True]] * 2
+
+
 _MEMBERS = [2, 0, 3, 1]  # the member of the session that each rank of the process group is
 
 

@@ -139,6 +139,38 @@ def test_two_parts_that_are_one_tensor(session):
             load(session, {"a": tensor, "c": tensor}, Halves(), name="parts")
 
 
+class Pairs(DefaultLoadPlanner):
+    """Reads pairs of rows of each entry into pairs of rows of its tensor."""
+
+    def __init__(self, **pairs: list[tuple[int, int]]) -> None:
+        super().__init__()
+        self.pairs = pairs
+
+    def create_local_plan(self) -> Any:
+        plan = super().create_local_plan()
+        return dataclasses.replace(plan, items=[
+            dataclasses.replace(item, storage_offsets=torch.Size([theirs, 0]), dest_offsets=torch.Size([ours, 0]),
+                                lengths=torch.Size([2, 3]))
+            for item in plan.items for theirs, ours in self.pairs[item.storage_index.fqn]])
+
+
+def test_two_names_of_a_tensor_that_is_read_in_several_parts(session):
+    rows, tensor = torch.arange(18.0).reshape(6, 3), torch.zeros(6, 3)
+    other = rows.clone()
+    other[3] = -1
+    reader = swt.PeerReader(session, name="pairs", timeout=5)
+    with swt.publish_state_dict(session, {"a": rows, "b": rows, "c": other}, name="pairs"):
+        load(session, {"a": tensor, "b": tensor}, Pairs(a=[(0, 0), (2, 3)], b=[(2, 3), (0, 0)]), reader)
+        assert tensor[:, 0].tolist() == [0, 3, 0, 6, 9, 0] and reader.report.needed_bytes == 2 * 4 * 3 * 4
+        load(session, {"a": tensor, "b": tensor}, Pairs(a=[(0, 0), (2, 3)], b=[(2, 3)]), reader)  # a part of it
+        with pytest.raises(dcp.CheckpointException, match="a and c are one tensor here, but two in the sources, which differ"):
+            load(session, {"a": tensor, "c": tensor}, Pairs(a=[(0, 0), (2, 3)], c=[(0, 0), (2, 3)]), reader)
+        tensor.zero_()
+        with pytest.raises(dcp.CheckpointException, match="memory of wanted b:? overlaps memory of wanted a"):
+            load(session, {"a": tensor, "b": tensor}, Pairs(a=[(0, 0), (2, 2)], b=[(0, 0), (4, 4)]), reader)
+        assert not tensor.any()
+
+
 def test_a_reader_serves_several_loads_and_steps(session, published):
     reader, wanted = swt.PeerReader(session, timeout=5), {"model": {"w": torch.zeros(3, 4)}}
     for _ in range(2):
