@@ -15,7 +15,6 @@ from .. import Catalog, Error, TensorKey, Unsupported
 from .._types import Absent
 from ._absent import OneElement
 from ._dtensor import is_dtensor
-from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Parameter, Ranks, local_of
 from ._lists import is_one, require_no_item, sent_tensors, without_tensors
 from ._model import Memories, add_tensor, buffers, extra_states, modules, parameters
@@ -83,8 +82,7 @@ class ModelCatalog:
         self.catalog = Catalog(ranks.own, ranks.count)
         self.wanting = wanting
         self.requested = False  # whether it has been compared with the publications, and values have been asked for
-        # Of a wanting catalog: type and shape of its buffers and states.
-        self.declared: dict[TensorKey, tuple[str, tuple[int, ...]]] = {}
+        self.declared: list[Part] = []  # of a wanting catalog: its buffers and states, until they have been compared
         self.parameters, self.optimized = parts.parameters, parts.optimized
         self.group_keys = [TensorKey(one.parameter.fqn, GROUP) for one in self.optimized]
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
@@ -148,15 +146,15 @@ class ModelCatalog:
         self._sources.append(local.source)
         absent: Absent = "error"
         if self.wanting:
+            part = key, local
             # Members of a flat parameter share its tensor, and have other places in it.
             if local.source is tensor or is_dtensor(local.source):
-                part = key, local
                 first = self._memories.first(tensor, part)
                 if first is not part:
                     self.twins.append((first, part))
                     return
             if state != PARAM:
-                self.declared[key] = (name_of(tensor.dtype), local.shape)
+                self.declared.append(part)
             if self._absent:
                 absent = self._absent(key, shares, local.shape == ())
                 if absent == "zero":

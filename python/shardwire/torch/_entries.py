@@ -14,7 +14,6 @@ from .._types import Absent, Replicas, Seconds, Snapshot, Verify
 from ._absent import OneElement, absence_of
 from ._awaiting import Deadline
 from ._catalog import BUFFER, PARAM, by_object
-from ._dtypes import name_of
 from ._extra import extra_values, received_extra, request_extra
 from ._layouts import Local, Ranks, local_of, ranks_of
 from ._model import add_tensor, buffers, modules, parameters, synchronize
@@ -112,7 +111,7 @@ def _wanted_catalog(entries: Entries, inventory: Inventory, ranks: Ranks, absent
                     ) -> Catalog:
     catalog = Catalog(ranks.own, ranks.count)
     owner = [local.tensor for local in entries.tensors.values()]
-    require_alike({key: (name_of(local.tensor.dtype), local.shape) for key, local in entries.tensors.items()}, Published(inventory))
+    require_alike(entries.tensors.items(), Published(inventory))
     for key, local in entries.tensors.items():
         add_tensor(catalog, key, local, owner, one_element.ask(key, local, absence_of(key, absent) or "error"))
     for key in entries.values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any, Callable, Iterator, Mapping, Sequence, cast
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, cast
 
 import torch
 from torch import nn
@@ -19,7 +19,8 @@ from .._types import Absent, Replicas, Seconds, Verify
 from . import _shared as shared
 from ._absent import absence_of
 from ._awaiting import Deadline, reading
-from ._catalog import BUFFER, EXTRA, GROUP, PARAM, Absences, Catalogs, ModelCatalog, Parts, by_object, parts_of, without_collections
+from ._catalog import (BUFFER, EXTRA, GROUP, PARAM, Absences, Catalogs, ModelCatalog, Part, Parts, by_object, parts_of,
+                       without_collections)
 from ._dtensor import is_dtensor, local_tensor
 from ._dtypes import dtype_of, name_of
 from ._extra import received_extra, request_extra
@@ -202,13 +203,13 @@ def _create_missing_states(parts: Parts, published: Published) -> None:
             kept.setdefault(state, None)
 
 
-def require_alike(declared: Mapping[TensorKey, tuple[str, tuple[int, ...]]], published: Published) -> None:
+def require_alike(declared: Iterable[Part], published: Published) -> None:
     """The library checks this too, but knows fewer of the names."""
     wrong = []
-    for key, (dtype, shape) in declared.items():
-        theirs = published.states.get(key.fqn, {}).get(key.state)
-        if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, shape):
-            wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {shape}")
+    for key, local in declared:
+        theirs, dtype = published.states.get(key.fqn, {}).get(key.state), name_of(local.tensor.dtype)
+        if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
+            wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
     if wrong:
         raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
 
@@ -481,13 +482,13 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
         kept = catalogs.kept(ranks, True, asked)
         parts: ModelCatalog | Parts = kept or parts_of(model, listed, ranks)
         if isinstance(parts, Parts):  # states are made for parameters that are alike
-            require_alike({TensorKey(one.fqn, PARAM): (name_of(one.local.tensor.dtype), one.local.shape) for one in parts.parameters},
-                           published)
+            require_alike(((TensorKey(one.fqn, PARAM), one.local) for one in parts.parameters), published)
             _require_no_more(parts, published, policy)
         with _states_of_sources(parts, published, policy):
             wanted = parts if isinstance(parts, ModelCatalog) else catalogs.of(ranks, True, asked, policy, parts)
             if not wanted.requested:
                 require_alike(wanted.declared, published)
+                wanted.declared.clear()
                 _request_values(wanted, listed, published, policy)
                 wanted.requested = True
             with reading(session, name, inventory):
