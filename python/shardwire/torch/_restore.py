@@ -248,8 +248,15 @@ def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
 
 
 def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], listed: Published, policy: Absences) -> None:
-    """Asks for states that are no tensors, for options of groups, and for all extra state."""
+    """Asks for states that are no tensors, for options of groups, and for all extra state.
+
+    What it refuses leaves the catalog as it was: the next restore asks again.
+    """
     published = set(listed.values)
+    beside = [key for key in published if key.fqn == "" and (is_of_hooks(key.state) or optimizers and entry_of(key.state))]
+    for number, name in filter(None, (entry_of(key.state) for key in beside)):
+        if number >= len(optimizers):
+            raise LayoutMismatch(f"the sources' optimizer {number} keeps '{name}' in its state; here is no such optimizer")
     states: dict[str, list[str]] = {fqn: [] for fqn in listed.aliases.values()}
     for key in published:
         if key.fqn in states:
@@ -259,12 +266,8 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
     asked = [key for key in keys if key in published or key in aliased or policy(key, False, False) == "error"]
     for fqns, name, _ in by_object((key, None) for key in asked):
         wanted.catalog.add_values(fqns, name, None)
-    for key in published:
-        entry = entry_of(key.state) if key.fqn == "" and optimizers else None
-        if entry is not None and entry[0] >= len(optimizers):
-            raise LayoutMismatch(f"the sources' optimizer {entry[0]} keeps '{entry[1]}' in its state; here is no such optimizer")
-        if entry is not None or key.fqn == "" and is_of_hooks(key.state):
-            wanted.catalog.add_value("", key.state)
+    for key in beside:
+        wanted.catalog.add_value("", key.state)
     for name, _ in empty_groups(optimizers):
         if TensorKey("", name) in published:
             wanted.catalog.add_value("", name, agree="any")

@@ -117,6 +117,16 @@ def test_entries_of_no_parameter_arrive_and_others_go(session: sw.Session) -> No
     assert "clock" not in after.state
 
 
+def test_an_entry_of_an_optimizer_that_is_not_here_is_refused_each_time(session: sw.Session) -> None:
+    source, target = nn.Linear(3, 3), nn.Linear(3, 3)
+    before = [torch.optim.SGD([source.weight]), Clocked([source.bias], ticks=3)]
+    state = swt.State(target, torch.optim.SGD(target.parameters()))
+    with swt.publish(session, source, before, step=1):
+        for _ in range(2):  # the second restore finds the catalog of the first
+            with pytest.raises(sw.LayoutMismatch, match="the sources' optimizer 1 keeps 'clock'"):
+                state.restore(session, timeout=20)
+
+
 def test_hooks_of_optimizers_run_as_after_a_load(session: sw.Session) -> None:
     source, target = nn.Linear(3, 3), nn.Linear(3, 3)
     before, after = torch.optim.Adam(source.parameters(), lr=0.5), torch.optim.Adam(target.parameters())
