@@ -62,6 +62,11 @@ class Parts:
     parameters: list[Parameter]
     optimized: list[Optimized]
 
+    def named(self, ranks: Ranks) -> Iterator[tuple[str, Sequence[str], str, Local]]:
+        """Of each parameter and persistent buffer: its name, further names, the state under which it is published, and its part here."""
+        yield from ((one.fqn, one.aliases, PARAM, one.local) for one in self.parameters)
+        yield from ((fqn, aliases, BUFFER, local_of(buffer, ranks)) for (fqn, *aliases), buffer in buffers(self.modules))
+
 
 def parts_of(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks) -> Parts:
     named = modules(model)
@@ -104,20 +109,17 @@ class ModelCatalog:
         with torch.no_grad():
             self._device = next((p.key.device for p in self.parameters if p.key.is_cuda), None)
             self.record_event()
-            for parameter in self.parameters:
-                self._add(parameter.fqn, PARAM, parameter.local)
-            for (fqn, *aliases), buffer in buffers(parts.modules):
-                self._add(fqn, BUFFER, local_of(buffer, ranks))
-                self._alias(fqn, aliases)
+            for fqn, aliases, state, local in parts.named(ranks):
+                self._add(fqn, state, local)
+                for alias in aliases:
+                    self.catalog.alias(alias, fqn)
             for one in self.optimized:
                 for name, value in one.state.items():
                     if "[" in name:
                         require_no_item(one, name)
                     self._add_state(one, name, value)
-            for parameter in self.parameters:
-                self._alias(parameter.fqn, parameter.aliases)
         self.modules = parts.modules
-        self._with_extra = extra_states(parts.modules)
+        self.extra_states = [(TensorKey(fqn, EXTRA), module) for fqn, module in extra_states(parts.modules)]
         self.places = Places([module for _, module in parts.modules], optimizers, self.parameters, self._sources)
         del self._memories, self._sources  # Python would look through all of them at each search for garbage
 
@@ -130,14 +132,6 @@ class ModelCatalog:
             self._owner.append(self._event)
         self._event.record(torch.cuda.current_stream(self._device))
         self._event_handle = self._event.cuda_event
-
-    def extra_states(self) -> list[tuple[TensorKey, nn.Module]]:
-        """Modules with state beside tensors."""
-        return [(TensorKey(fqn, EXTRA), module) for fqn, module in self._with_extra]
-
-    def _alias(self, fqn: str, aliases: Sequence[str]) -> None:
-        for alias in aliases:
-            self.catalog.alias(alias, fqn)
 
     def _add(self, fqn: str, state: str, local: Local, one: Optimized | None = None) -> None:
         """`one`: of which it is a state."""

@@ -13,10 +13,10 @@ from .. import Catalog, Inventory, Progress, Publication, Restore, Session, Tens
 from .._types import Absent, Replicas, Seconds, Snapshot, Verify
 from ._absent import OneElement, absence_of
 from ._awaiting import Deadline
-from ._catalog import BUFFER, PARAM, by_object
+from ._catalog import PARAM, by_object, parts_of
 from ._extra import extra_values, received_extra, request_extra
-from ._layouts import Local, Ranks, local_of, ranks_of
-from ._model import add_tensor, buffers, modules, parameters, synchronize
+from ._layouts import Local, Ranks, ranks_of
+from ._model import add_tensor, synchronize
 from ._moving import RestoreResult, move
 from ._restore import Published, require_alike
 from ._values import from_value, to_value
@@ -42,13 +42,12 @@ def entries_of(model: nn.Module, ranks: Ranks) -> Entries:
 
     The `source` of a parameter's part is the tensor under which optimizers keep its state.
     """
-    entries, named = Entries(), modules(model)
-    for one in parameters(named, ranks):
+    entries, parts = Entries(), parts_of(model, [], ranks)
+    for fqn, aliases, state, local in parts.named(ranks):
+        entries.tensors[TensorKey(fqn, state)] = local
+        entries.aliases.update(dict.fromkeys(aliases, fqn))
+    for one in parts.parameters:
         entries.tensors[TensorKey(one.fqn, PARAM)] = dataclasses.replace(one.local, source=one.key)
-        entries.aliases.update((alias, one.fqn) for alias in one.aliases)
-    for (fqn, *aliases), buffer in buffers(named):
-        entries.tensors[TensorKey(fqn, BUFFER)] = local_of(buffer, ranks)
-        entries.aliases.update((alias, fqn) for alias in aliases)
     return entries
 
 

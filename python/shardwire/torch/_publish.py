@@ -34,8 +34,8 @@ def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], sta
         values[TensorKey("", tie_name(STATES, state, other))] = None
     for number, key, entry in entries(optimizers):
         values[TensorKey("", entry_name(number, key))] = to_value(entry)
-    kept = {key: module.get_extra_state() for key, module in held.extra_states()} if state_dict is None else {
-        key: state_dict[key.fqn] for key, _ in held.extra_states() if key.fqn in state_dict}
+    kept = {key: module.get_extra_state() for key, module in held.extra_states} if state_dict is None else {
+        key: state_dict[key.fqn] for key, _ in held.extra_states if key.fqn in state_dict}
     for key, value in (*kept.items(), *((TensorKey("", name), other) for name, other in others.items())):
         values[key] = value_of(key.fqn or key.state, value)
     for name in (*_ties_in_optimizers(held, optimizers), *ties(kept.items()), *ties(

@@ -262,7 +262,7 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
         if key.fqn in states:
             states[key.fqn].append(key.state)
     aliased = {TensorKey(alias, state) for alias, fqn in listed.aliases.items() for state in states[fqn]}
-    keys = [*wanted.values, *wanted.group_keys, *(key for key, _ in wanted.extra_states())]
+    keys = [*wanted.values, *wanted.group_keys, *(key for key, _ in wanted.extra_states)]
     asked = [key for key in keys if key in published or key in aliased or policy(key, False, False) == "error"]
     for fqns, name, _ in by_object((key, None) for key in asked):
         wanted.catalog.add_values(fqns, name, None)
@@ -429,7 +429,7 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
     tried = [(state, name, with_tensors(name, value, tensors_in(name, state.get(name)))) for state, name, value in states]
     for number, optimizer in enumerate(optimizers if groups else ()):
         require_loadable(optimizer, tried, groups, kept[number][1])
-    extra_states = {key.fqn: (module, objects.of(key)) for key, module in wanted.extra_states() if key in values}
+    extra_states = {key.fqn: (module, objects.of(key)) for key, module in wanted.extra_states if key in values}
     others = {key.state: objects.of(key) for key in values if key.fqn == "" and is_of_hooks(key.state)}
     return _Values(wanted.optimized, states, groups, [(state, received) for _, state, received in first.values()], kept,
                    set(objects.tied), wanted.storages, others, loader(wanted.modules, others, extra_states),
