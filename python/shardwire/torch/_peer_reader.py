@@ -125,14 +125,15 @@ class PeerReader(StorageReader):
         if not inventory.publishers:
             raise StepMismatch(f"nobody publishes {'a step' if step is None else f'step {step}'} of '{self._name}'")
         self._inventory = inventory
-        entries: dict[str, Any] = {key.fqn: BytesStorageMetadata() for key in inventory.values if key.state == VALUE}
+        values = inventory.values
+        entries: dict[str, Any] = {key.fqn: BytesStorageMetadata() for key in values if key.state == VALUE}
         self._infos = inventory.tensors
         for key, info in self._infos.items():
             # One whole chunk: dcp then asks once for each destination, and the plan of the library finds the holders.
             shape = torch.Size(info.shape)
             chunk = ChunkStorageMetadata(torch.Size([0] * len(shape)), shape)
             entries[key.fqn] = TensorStorageMetadata(TensorProperties(dtype=dtype_of(info.dtype)), shape, [chunk])
-        paths = {key.fqn: path for key in inventory.values if (path := path_of(key))}
+        paths = {key.fqn: path for key in values if (path := path_of(key))}
         return Metadata(entries, planner_data={key: paths.get(key, (key,)) for key in entries})
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
