@@ -39,6 +39,8 @@ class Config {
   [[nodiscard]] int count(const char* field, Extent most, int otherwise) const {
     return find(field) ? static_cast<int>(root_.at(field).integer(0, most)) : otherwise;
   }
+  /// The second name, if the first one is not there.
+  [[nodiscard]] const char* either(const char* first, const char* second) const { return find(first) ? first : second; }
   [[nodiscard]] bool flag(const char* field, bool otherwise) const {
     return find(field) ? root_.at(field).boolean() : otherwise;
   }
@@ -50,7 +52,16 @@ class Config {
   const Node& root_;
 };
 
-void read_attention(const Config& config, Model& model, Extent head_dim = 0) {
+void read_common(const Config& config, Model& model) {
+  model.layers = config.count("num_hidden_layers", max_layers);
+  model.vocabulary = config.size("vocab_size");
+  model.width = config.size("hidden_size");
+  model.hidden = config.size("intermediate_size");
+  model.tied = config.flag("tie_word_embeddings", false);
+}
+
+void read_sizes(const Config& config, Model& model, Extent head_dim = 0) {
+  read_common(config, model);
   model.heads = config.size("num_attention_heads");
   model.kv_heads = config.size("num_key_value_heads", model.heads);
   const bool even = model.width % model.heads == 0;
@@ -63,27 +74,27 @@ void read_biases(const Config& config, Model& model) {
 }
 
 void read_llama(const Config& config, Model& model) {
-  read_attention(config, model);
+  read_sizes(config, model);
   read_biases(config, model);
   model.mlp_bias = config.flag("mlp_bias", false);
 }
 
 void read_mistral(const Config& config, Model& model) {
-  read_attention(config, model);
+  read_sizes(config, model);
 }
 
 void read_mixtral(const Config& config, Model& model) {
-  read_attention(config, model);
+  read_sizes(config, model);
   model.experts = {.count = config.count("num_local_experts", max_experts), .hidden = model.hidden, .mixtral = true};
 }
 
 void read_qwen2(const Config& config, Model& model) {
-  read_attention(config, model);
+  read_sizes(config, model);
   model.qkv_bias = true;
 }
 
 void read_qwen3(const Config& config, Model& model) {
-  read_attention(config, model, 128);
+  read_sizes(config, model, 128);
   read_biases(config, model);
   model.head_norms = true;
 }
@@ -105,7 +116,7 @@ void read_qwen_experts(const Config& config, Model& model) {
 }
 
 void read_qwen2_moe(const Config& config, Model& model) {
-  read_attention(config, model);
+  read_sizes(config, model);
   model.qkv_bias = config.flag("qkv_bias", true);
   read_qwen_experts(config, model);
   model.experts.shared = "shared_expert";
@@ -114,13 +125,14 @@ void read_qwen2_moe(const Config& config, Model& model) {
 }
 
 void read_qwen3_moe(const Config& config, Model& model) {
-  read_attention(config, model);
+  read_sizes(config, model);
   read_biases(config, model);
   model.head_norms = true;
   read_qwen_experts(config, model);
 }
 
 void read_deepseek(const Config& config, Model& model) {
+  read_common(config, model);
   read_biases(config, model);
   model.heads = config.size("num_attention_heads");
   model.latent = {.query_rank = config.size("q_lora_rank", 0),
@@ -147,7 +159,7 @@ void read_deepseek_v3(const Config& config, Model& model) {
 }
 
 void read_gemma(const Config& config, Model& model) {
-  read_attention(config, model, 256);
+  read_sizes(config, model, 256);
   read_biases(config, model);
   model.tied = config.flag("tie_word_embeddings", true);
 }
@@ -162,35 +174,120 @@ void read_gemma3(const Config& config, Model& model) {
   model.head_norms = true;
 }
 
-void read_common(const Config& config, Model& model) {
-  model.layers = config.count("num_hidden_layers", max_layers);
-  model.vocabulary = config.size("vocab_size");
-  model.width = config.size("hidden_size");
-  model.hidden = config.size("intermediate_size");
-  model.tied = config.flag("tie_word_embeddings", false);
-}
-
 void read_gpt2(const Config& config, Model& model) {
   model.layers = config.count("n_layer", max_layers);
   model.vocabulary = config.size("vocab_size");
   model.width = config.size("n_embd");
   model.hidden = config.size("n_inner", 4 * model.width);
   model.positions = config.size("n_positions");
+  model.qkv_width = 3 * model.width;
   model.tied = config.flag("tie_word_embeddings", true);
+}
+
+// Of one head, if all query heads share its keys and values.
+void read_one_kv_head(Model& model) {
+  model.kv_heads = 1;
+  model.qkv_width = model.width + 2 * (model.width / model.heads);
+}
+
+void read_gpt_bigcode(const Config& config, Model& model) {
+  read_gpt2(config, model);
+  model.heads = config.size("n_head");
+  if (config.flag("multi_query", true)) read_one_kv_head(model);
+}
+
+void read_gpt_neox(const Config& config, Model& model) {
+  read_common(config, model);
+  model.qkv_width = 3 * model.width;
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", true);
+  model.mlp_bias = true;
+  model.norms = {"input_layernorm", "post_attention_layernorm"};
+}
+
+void read_bloom(const Config& config, Model& model) {
+  model.layers = config.count(config.either("n_layer", "num_hidden_layers"), max_layers);
+  model.vocabulary = config.size("vocab_size");
+  model.width = config.size(config.either("n_embed", "hidden_size"));
+  model.hidden = 4 * model.width;
+  model.qkv_width = 3 * model.width;
+  model.qkv_bias = model.output_bias = model.mlp_bias = true;
+  model.tied = config.flag("tie_word_embeddings", true);
+  model.norms = {"input_layernorm", "post_attention_layernorm"};
+}
+
+void read_falcon(const Config& config, Model& model) {
+  model.layers = config.count("num_hidden_layers", max_layers);
+  model.vocabulary = config.size("vocab_size");
+  model.width = config.size("hidden_size");
+  model.hidden = config.size("ffn_hidden_size", 4 * model.width);
+  model.heads = config.size("num_attention_heads");
+  model.qkv_bias = model.output_bias = model.mlp_bias = config.flag("bias", false);
+  model.tied = config.flag("tie_word_embeddings", true);
+  const bool grouped = config.flag("new_decoder_architecture", false);
+  if (grouped) {
+    model.kv_heads = config.size("num_kv_heads", model.heads);
+    model.qkv_width = (model.heads + 2 * model.kv_heads) * (model.width / model.heads);
+  } else if (config.flag("multi_query", true)) {
+    read_one_kv_head(model);
+  } else {
+    model.qkv_width = 3 * model.width;
+  }
+  if (!config.flag("parallel_attn", true)) {
+    model.norms = {"input_layernorm", "post_attention_layernorm"};
+  } else if (config.count("num_ln_in_parallel_attn", 2, grouped ? 2 : 1) == 2) {
+    model.norms = {"ln_attn", "ln_mlp"};
+  } else {
+    model.norms = {"input_layernorm"};
+  }
+}
+
+void read_opt(const Config& config, Model& model) {
+  model.layers = config.count("num_hidden_layers", max_layers);
+  model.vocabulary = config.size("vocab_size");
+  model.width = config.size("hidden_size");
+  model.hidden = config.size("ffn_dim");
+  model.embedding_width = config.size("word_embed_proj_dim", model.width);
+  model.positions = config.size("max_position_embeddings") + 2;  // the first two are for padding
+  model.qkv_bias = model.mlp_bias = config.flag("enable_bias", true);
+  model.tied = config.flag("tie_word_embeddings", true);
+  const bool with_weights = config.flag("layer_norm_elementwise_affine", true);
+  if (with_weights) model.norms = {"self_attn_layer_norm", "final_layer_norm"};
+  model.final_norm =
+      with_weights && config.flag("do_layer_norm_before", true) && !config.flag("_remove_final_layer_norm", false);
+}
+
+void read_phi(const Config& config, Model& model) {
+  read_sizes(config, model);
+  model.head_norms = config.flag("qk_layernorm", false);
 }
 
 struct Architecture {
   std::string_view name;  ///< model_type
   void (*read)(const Config& config, Model& model);
+  Family family = Family::llama;
 };
 
-// Another architecture of this kind needs a line here, and names and shapes of its own in models.cpp.
+// Another architecture of this kind needs a line here, and names and shapes of its own in models.cpp or gpt_models.cpp.
 constexpr Architecture architectures[] = {
-    {"llama", read_llama},         {"mistral", read_mistral},      {"mixtral", read_mixtral},
-    {"qwen2", read_qwen2},         {"qwen3", read_qwen3},          {"qwen2_moe", read_qwen2_moe},
-    {"qwen3_moe", read_qwen3_moe}, {"deepseek_v2", read_deepseek}, {"deepseek_v3", read_deepseek_v3},
-    {"gemma", read_gemma},         {"gemma2", read_gemma2},        {"gemma3_text", read_gemma3},
-    {"gpt2", read_gpt2},
+    {"llama", read_llama},
+    {"mistral", read_mistral},
+    {"mixtral", read_mixtral},
+    {"qwen2", read_qwen2},
+    {"qwen3", read_qwen3},
+    {"qwen2_moe", read_qwen2_moe},
+    {"qwen3_moe", read_qwen3_moe},
+    {"deepseek_v2", read_deepseek},
+    {"deepseek_v3", read_deepseek_v3},
+    {"gemma", read_gemma},
+    {"gemma2", read_gemma2},
+    {"gemma3_text", read_gemma3},
+    {"gpt2", read_gpt2, Family::gpt2},
+    {"gpt_bigcode", read_gpt_bigcode, Family::gpt_bigcode},
+    {"gpt_neox", read_gpt_neox, Family::gpt_neox},
+    {"bloom", read_bloom, Family::bloom},
+    {"falcon", read_falcon, Family::falcon},
+    {"opt", read_opt, Family::opt},
+    {"phi", read_phi, Family::phi},
 };
 
 Model model_of(const Node& root) {
@@ -202,10 +299,8 @@ Model model_of(const Node& root) {
     for (const Architecture& one : architectures) known.push_back(one.name);
     type.refuse_unknown("architecture", name, fmt::format("{}", fmt::join(known, ", ")));
   }
-  Model model{.name = name};
-  const Config config(root);
-  if (found->read != read_gpt2) read_common(config, model);
-  found->read(config, model);
+  Model model{.name = name, .family = found->family};
+  found->read(Config(root), model);
   return model;
 }
 

@@ -7,39 +7,13 @@
 #include <iterator>
 #include <utility>
 
-#include "case/split.hpp"
+#include "case/gpt_models.hpp"
+#include "case/layer_tensors.hpp"
 
 namespace shardwire {
 namespace {
 
-std::string_view rule_of(const Split& split) {
-  return split.expert >= 0 ? "expert" : word_of(split);
-}
-
-// The tensors of one layer, or of what is around them.
-class Layer {
- public:
-  Layer(std::string prefix, int layer) : prefix_(std::move(prefix)), layer_(layer) {}
-
-  void add(std::string_view name, Extents shape) {
-    std::string fqn = prefix_ + std::string(name);
-    const std::string_view rule = rule_of(split_of(fqn));
-    tensors_.push_back({std::move(fqn), std::move(shape), std::string(rule), layer_});
-  }
-  void add_linear(const std::string& name, Extent out, Extent in, bool bias = false) {
-    add(name + ".weight", {out, in});
-    if (bias) add(name + ".bias", {out});
-  }
-  void add_norm(const std::string& name, Extent width) { add(name + ".weight", {width}); }
-  std::vector<CaseTensor> take() { return std::move(tensors_); }
-
- private:
-  std::string prefix_;
-  int layer_;
-  std::vector<CaseTensor> tensors_;
-};
-
-void add_attention(const Model& model, Layer& layer) {
+void add_attention(const Model& model, LayerTensors& layer) {
   const Extent d = model.width;
   layer.add_linear("self_attn.q_proj", model.heads * model.head_dim, d, model.qkv_bias);
   layer.add_linear("self_attn.k_proj", model.kv_heads * model.head_dim, d, model.qkv_bias);
@@ -50,7 +24,7 @@ void add_attention(const Model& model, Layer& layer) {
   layer.add_norm("self_attn.k_norm", model.head_dim);
 }
 
-void add_latent_attention(const Model& model, Layer& layer) {
+void add_latent_attention(const Model& model, LayerTensors& layer) {
   const Latent& latent = model.latent;
   const Extent d = model.width;
   const Extent queries = model.heads * (latent.plain_dim + latent.rope_dim);
@@ -67,13 +41,14 @@ void add_latent_attention(const Model& model, Layer& layer) {
   layer.add_linear("self_attn.o_proj", d, model.heads * latent.value_dim, model.output_bias);
 }
 
-void add_feed_forward(const Model& model, Layer& layer, const std::string& prefix, Extent hidden, bool bias = false) {
+void add_feed_forward(const Model& model, LayerTensors& layer, const std::string& prefix, Extent hidden,
+                      bool bias = false) {
   layer.add_linear(prefix + "gate_proj", hidden, model.width, bias);
   layer.add_linear(prefix + "up_proj", hidden, model.width, bias);
   layer.add_linear(prefix + "down_proj", model.width, hidden, bias);
 }
 
-void add_experts(const Model& model, Layer& layer) {
+void add_experts(const Model& model, LayerTensors& layer) {
   const Experts& experts = model.experts;
   const std::string place = experts.mixtral ? "block_sparse_moe." : "mlp.";
   layer.add_linear(place + "gate", experts.count, model.width);
@@ -94,7 +69,7 @@ void add_experts(const Model& model, Layer& layer) {
 }
 
 std::vector<CaseTensor> layer_of(const Model& model, int index) {
-  Layer layer(fmt::format("model.layers.{}.", index), index);
+  LayerTensors layer(fmt::format("model.layers.{}.", index), index);
   layer.add_norm("input_layernorm", model.width);
   model.latent.kv_rank == 0 ? add_attention(model, layer) : add_latent_attention(model, layer);
   layer.add_norm("post_attention_layernorm", model.width);
@@ -111,35 +86,16 @@ std::vector<CaseTensor> layer_of(const Model& model, int index) {
   return layer.take();
 }
 
-// The weights of GPT-2 are (in, out), and queries, keys and values are one.
-std::vector<CaseTensor> layer_of_gpt2(const Model& model, int index) {
-  const Extent d = model.width;
-  Layer layer(fmt::format("transformer.h.{}.", index), index);
-  const auto add = [&](const std::string& name, Extents shape, Extent out) {
-    layer.add(name + ".weight", std::move(shape));
-    layer.add(name + ".bias", {out});
-  };
-  add("ln_1", {d}, d);
-  add("attn.c_attn", {d, 3 * d}, 3 * d);
-  add("attn.c_proj", {d, d}, d);
-  add("ln_2", {d}, d);
-  add("mlp.c_fc", {d, model.hidden}, model.hidden);
-  add("mlp.c_proj", {model.hidden, d}, d);
-  return layer.take();
-}
-
 std::vector<CaseTensor> before_layers(const Model& model) {
-  Layer all(model.positions == 0 ? "model." : "transformer.", -1);
-  all.add(model.positions == 0 ? "embed_tokens.weight" : "wte.weight", {model.vocabulary, model.width});
-  if (model.positions != 0) all.add("wpe.weight", {model.positions, model.width});
+  LayerTensors all("model.", -1);
+  all.add("embed_tokens.weight", {model.vocabulary, model.width});
   return all.take();
 }
 
 std::vector<CaseTensor> after_layers(const Model& model, int layers) {
-  Layer all("", layers);
-  all.add(model.positions == 0 ? "model.norm.weight" : "transformer.ln_f.weight", {model.width});
-  if (model.positions != 0) all.add("transformer.ln_f.bias", {model.width});
-  if (!model.tied) all.add("lm_head.weight", {model.vocabulary, model.width});
+  LayerTensors all("", layers);
+  all.add_norm("model.norm", model.width);
+  if (!model.tied) all.add_linear("lm_head", model.vocabulary, model.width);
   return all.take();
 }
 
@@ -190,12 +146,11 @@ std::string model_names() {
 }
 
 std::vector<CaseTensor> tensors_of(const Model& model, int layers, bool embeddings) {
+  if (model.family != Family::llama) return tensors_of_gpt(model, layers, embeddings);
   std::vector<CaseTensor> tensors;
   const auto append = [&](std::vector<CaseTensor> more) { std::ranges::move(more, std::back_inserter(tensors)); };
   if (embeddings) append(before_layers(model));
-  for (int index = 0; index < layers; ++index) {
-    append(model.positions == 0 ? layer_of(model, index) : layer_of_gpt2(model, index));
-  }
+  for (int index = 0; index < layers; ++index) append(layer_of(model, index));
   if (embeddings) append(after_layers(model, layers));
   return tensors;
 }

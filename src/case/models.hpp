@@ -18,6 +18,7 @@ struct CaseTensor {
   std::size_t states = 0;     ///< which list of TensorList::states it has
   std::size_t listed = 0;     ///< its number in the file
   bool states_alone = false;  ///< only states with a shape or a rule of their own
+  std::string split_as{};     ///< a name that tensor parallelism splits alike; empty: its own
 };
 
 /// Attention through low ranks, as in DeepSeek. With plain queries, query_rank is 0.
@@ -41,6 +42,9 @@ struct Experts {
   std::vector<int> dense_layers{};
 };
 
+/// Models that share names of modules.
+enum class Family { llama, gpt2, gpt_bigcode, gpt_neox, bloom, falcon, opt, phi };
+
 /// What decides names and shapes of a model's tensors, in the words of the transformers library.
 struct Model {
   std::string name;
@@ -60,7 +64,14 @@ struct Model {
 
   Latent latent{};
   Experts experts{};
-  Extent positions = 0;  ///< of GPT-2, which has names and shapes of its own; 0: another model
+
+  // Families but llama.
+  Family family = Family::llama;
+  Extent positions = 0;                   ///< of their embedding, in families that have one
+  Extent embedding_width = 0;             ///< 0: width
+  Extent qkv_width = 0;                   ///< of queries, keys and values in one tensor
+  std::vector<std::string_view> norms{};  ///< of a layer, where a config chooses them
+  bool final_norm = true;                 ///< after all layers
 };
 
 /// Names of the rules of the models that case files name.

@@ -10,7 +10,7 @@ namespace {
 
 // The module whose weight is split. `transposed`: its weight is (in, out), as in GPT-2.
 struct SplitModule {
-  std::string_view name;
+  std::string_view name;  ///< its last steps
   bool by_output;
   bool transposed = false;
   int parts = 1;
@@ -37,6 +37,20 @@ constexpr SplitModule split_modules[] = {
     {"c_attn", true, true, 3},
     {"c_fc", true, true},
     {"c_proj", false, true},
+    // GPT-NeoX, BLOOM, Falcon
+    {"embed_in", true},
+    {"embed_out", true},
+    {"word_embeddings", true},
+    {"query_key_value", true},
+    {"attention.dense", false},
+    {"self_attention.dense", false},
+    {"dense_h_to_4h", true},
+    {"dense_4h_to_h", false},
+    // OPT, Phi
+    {"out_proj", false},
+    {"self_attn.dense", false},
+    {"fc1", true},
+    {"fc2", false},
 };
 
 bool take_end(std::string_view& text, std::string_view end) {
@@ -47,6 +61,10 @@ bool take_end(std::string_view& text, std::string_view end) {
 
 std::string_view last_step(std::string_view name) {
   return name.substr(name.rfind('.') + 1);  // npos + 1 is 0
+}
+
+bool ends_with_steps(std::string_view name, std::string_view steps) {
+  return take_end(name, steps) && (name.empty() || name.back() == '.');
 }
 
 int expert_of(std::string_view fqn) {
@@ -64,7 +82,8 @@ Split split_of(std::string_view fqn) {
   Split split{.expert = expert_of(fqn)};
   const bool bias = take_end(fqn, ".bias");
   if (!bias && !take_end(fqn, ".weight")) return split;
-  const auto* const found = std::ranges::find(split_modules, last_step(fqn), &SplitModule::name);
+  const auto* const found = std::find_if(std::begin(split_modules), std::end(split_modules),
+                                         [&](const SplitModule& one) { return ends_with_steps(fqn, one.name); });
   if (found == std::end(split_modules) || (bias && !found->by_output)) return split;
   split.dim = bias || found->by_output != found->transposed ? 0 : 1;
   split.parts = found->parts;

@@ -17,9 +17,11 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 Split split_of(std::string_view fqn);
+/// A name of no module, for CaseTensor::split_as of what is not split.
+inline constexpr std::string_view whole_module = "whole";
 /// The same for a tensor, if it has the dim.
 inline Split split_of(const CaseTensor& tensor) {
-  Split split = split_of(tensor.fqn);
+  Split split = split_of(tensor.split_as.empty() ? tensor.fqn : tensor.split_as);
   if (split.dim >= static_cast<int>(tensor.shape.size())) split = {.expert = split.expert};
   return split;
 }

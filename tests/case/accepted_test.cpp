@@ -169,6 +169,32 @@ const Published published[] = {
     {"gpt2",
      R"j({"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "vocab_size": 50257})j",
      148, 124'439'808},
+    {"gpt_bigcode", R"j({"model_type": "gpt_bigcode", "n_layer": 40, "n_embd": 6144, "n_head": 48, "n_inner": 24576,
+      "n_positions": 8192, "vocab_size": 49152, "multi_query": true})j",
+     484, 15'517'456'384},
+    {"gpt_neox", R"j({"model_type": "gpt_neox", "num_hidden_layers": 6, "hidden_size": 512, "intermediate_size": 2048,
+      "num_attention_heads": 8, "vocab_size": 50304, "tie_word_embeddings": false})j",
+     76, 70'426'624},
+    {"bloom", R"j({"model_type": "bloom", "n_layer": 24, "n_embed": 1024, "n_inner": null, "num_attention_heads": 16,
+      "vocab_size": 250880})j",
+     293, 559'214'592},
+    {"falcon", R"j({"model_type": "falcon", "num_hidden_layers": 32, "hidden_size": 4544, "num_attention_heads": 71,
+      "vocab_size": 65024, "bias": false, "multi_query": true, "new_decoder_architecture": false, "parallel_attn": true})j",
+     195, 6'921'720'704},
+    {"falcon_grouped", R"j({"model_type": "falcon", "num_hidden_layers": 60, "hidden_size": 8192,
+      "num_attention_heads": 128, "num_kv_heads": 8, "vocab_size": 65024, "bias": false, "new_decoder_architecture": true,
+      "parallel_attn": true})j",
+     483, 41'303'293'952},
+    {"opt", R"j({"model_type": "opt", "num_hidden_layers": 12, "hidden_size": 768, "ffn_dim": 3072,
+      "num_attention_heads": 12, "max_position_embeddings": 2048, "word_embed_proj_dim": 768, "vocab_size": 50272})j",
+     196, 125'239'296},
+    {"opt_projected", R"j({"model_type": "opt", "num_hidden_layers": 24, "hidden_size": 1024, "ffn_dim": 4096,
+      "num_attention_heads": 16, "max_position_embeddings": 2048, "word_embed_proj_dim": 512, "vocab_size": 50272,
+      "do_layer_norm_before": false})j",
+     388, 331'196'416},
+    {"phi", R"j({"model_type": "phi", "num_hidden_layers": 32, "hidden_size": 2560, "intermediate_size": 10240,
+      "num_attention_heads": 32, "num_key_value_heads": null, "vocab_size": 51200, "tie_word_embeddings": false})j",
+     453, 2'779'683'840},
 };
 
 Model model_of(const std::string& config) {
@@ -183,6 +209,147 @@ BOOST_DATA_TEST_CASE(configs_give_the_published_sizes, boost::unit_test::data::m
   for (const CaseTensor& tensor : tensors) parameters += volume_of(tensor.shape);
   BOOST_TEST(tensors.size() == sample.tensors);
   BOOST_TEST(parameters == sample.parameters);
+}
+
+struct Named {
+  const char* title;
+  const char* config;
+  const char* tensors;
+};
+std::ostream& operator<<(std::ostream& out, const Named& model) {
+  return out << model.title;
+}
+
+// Names and shapes of the library's modules, and the dim that tensor parallelism splits.
+const Named small_gpts[] = {
+    {"gpt_bigcode_with_one_head_of_keys",
+     R"j({"model_type": "gpt_bigcode", "n_layer": 1, "n_embd": 8, "n_head": 2, "n_positions": 6, "vocab_size": 10})j",
+     R"(transformer.wte.weight (10, 8) row
+transformer.wpe.weight (6, 8) rep
+transformer.h.0.ln_1.weight (8,) rep
+transformer.h.0.ln_1.bias (8,) rep
+transformer.h.0.attn.c_attn.weight (16, 8) rep
+transformer.h.0.attn.c_attn.bias (16,) rep
+transformer.h.0.attn.c_proj.weight (8, 8) rep
+transformer.h.0.attn.c_proj.bias (8,) rep
+transformer.h.0.ln_2.weight (8,) rep
+transformer.h.0.ln_2.bias (8,) rep
+transformer.h.0.mlp.c_fc.weight (32, 8) row
+transformer.h.0.mlp.c_fc.bias (32,) row
+transformer.h.0.mlp.c_proj.weight (8, 32) col
+transformer.h.0.mlp.c_proj.bias (8,) rep
+transformer.ln_f.weight (8,) rep
+transformer.ln_f.bias (8,) rep
+)"},
+    {"gpt_neox_without_biases_of_attention",
+     R"j({"model_type": "gpt_neox", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 20, "vocab_size": 10,
+       "attention_bias": false})j",
+     R"(gpt_neox.embed_in.weight (10, 8) row
+gpt_neox.layers.0.input_layernorm.weight (8,) rep
+gpt_neox.layers.0.input_layernorm.bias (8,) rep
+gpt_neox.layers.0.post_attention_layernorm.weight (8,) rep
+gpt_neox.layers.0.post_attention_layernorm.bias (8,) rep
+gpt_neox.layers.0.attention.query_key_value.weight (24, 8) row
+gpt_neox.layers.0.attention.dense.weight (8, 8) col
+gpt_neox.layers.0.mlp.dense_h_to_4h.weight (20, 8) row
+gpt_neox.layers.0.mlp.dense_h_to_4h.bias (20,) row
+gpt_neox.layers.0.mlp.dense_4h_to_h.weight (8, 20) col
+gpt_neox.layers.0.mlp.dense_4h_to_h.bias (8,) rep
+gpt_neox.final_layer_norm.weight (8,) rep
+gpt_neox.final_layer_norm.bias (8,) rep
+embed_out.weight (10, 8) row
+)"},
+    {"bloom", R"j({"model_type": "bloom", "num_hidden_layers": 1, "hidden_size": 8, "vocab_size": 10})j",
+     R"(transformer.word_embeddings.weight (10, 8) row
+transformer.word_embeddings_layernorm.weight (8,) rep
+transformer.word_embeddings_layernorm.bias (8,) rep
+transformer.h.0.input_layernorm.weight (8,) rep
+transformer.h.0.input_layernorm.bias (8,) rep
+transformer.h.0.post_attention_layernorm.weight (8,) rep
+transformer.h.0.post_attention_layernorm.bias (8,) rep
+transformer.h.0.self_attention.query_key_value.weight (24, 8) row
+transformer.h.0.self_attention.query_key_value.bias (24,) row
+transformer.h.0.self_attention.dense.weight (8, 8) col
+transformer.h.0.self_attention.dense.bias (8,) rep
+transformer.h.0.mlp.dense_h_to_4h.weight (32, 8) row
+transformer.h.0.mlp.dense_h_to_4h.bias (32,) row
+transformer.h.0.mlp.dense_4h_to_h.weight (8, 32) col
+transformer.h.0.mlp.dense_4h_to_h.bias (8,) rep
+transformer.ln_f.weight (8,) rep
+transformer.ln_f.bias (8,) rep
+)"},
+    {"falcon_with_one_head_of_keys",
+     R"j({"model_type": "falcon", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 4, "vocab_size": 10,
+       "tie_word_embeddings": false, "parallel_attn": false})j",
+     R"(transformer.word_embeddings.weight (10, 8) row
+transformer.h.0.input_layernorm.weight (8,) rep
+transformer.h.0.input_layernorm.bias (8,) rep
+transformer.h.0.post_attention_layernorm.weight (8,) rep
+transformer.h.0.post_attention_layernorm.bias (8,) rep
+transformer.h.0.self_attention.query_key_value.weight (12, 8) rep
+transformer.h.0.self_attention.dense.weight (8, 8) rep
+transformer.h.0.mlp.dense_h_to_4h.weight (32, 8) row
+transformer.h.0.mlp.dense_4h_to_h.weight (8, 32) col
+transformer.ln_f.weight (8,) rep
+transformer.ln_f.bias (8,) rep
+lm_head.weight (10, 8) row
+)"},
+    {"opt_with_narrow_embeddings",
+     R"j({"model_type": "opt", "num_hidden_layers": 1, "hidden_size": 8, "ffn_dim": 20, "max_position_embeddings": 6,
+       "word_embed_proj_dim": 4, "vocab_size": 10, "enable_bias": false})j",
+     R"(model.decoder.embed_tokens.weight (10, 4) row
+model.decoder.embed_positions.weight (8, 8) rep
+model.decoder.project_out.weight (4, 8) rep
+model.decoder.project_in.weight (8, 4) rep
+model.decoder.layers.0.self_attn.k_proj.weight (8, 8) row
+model.decoder.layers.0.self_attn.v_proj.weight (8, 8) row
+model.decoder.layers.0.self_attn.q_proj.weight (8, 8) row
+model.decoder.layers.0.self_attn.out_proj.weight (8, 8) col
+model.decoder.layers.0.fc1.weight (20, 8) row
+model.decoder.layers.0.fc2.weight (8, 20) col
+model.decoder.layers.0.self_attn_layer_norm.weight (8,) rep
+model.decoder.layers.0.self_attn_layer_norm.bias (8,) rep
+model.decoder.layers.0.final_layer_norm.weight (8,) rep
+model.decoder.layers.0.final_layer_norm.bias (8,) rep
+model.decoder.final_layer_norm.weight (8,) rep
+model.decoder.final_layer_norm.bias (8,) rep
+)"},
+    {"phi_with_norms_of_heads",
+     R"j({"model_type": "phi", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 20, "num_attention_heads": 4,
+       "num_key_value_heads": 2, "vocab_size": 10, "qk_layernorm": true})j",
+     R"(model.embed_tokens.weight (10, 8) row
+model.layers.0.input_layernorm.weight (8,) rep
+model.layers.0.input_layernorm.bias (8,) rep
+model.layers.0.self_attn.q_proj.weight (8, 8) row
+model.layers.0.self_attn.q_proj.bias (8,) row
+model.layers.0.self_attn.k_proj.weight (4, 8) row
+model.layers.0.self_attn.k_proj.bias (4,) row
+model.layers.0.self_attn.v_proj.weight (4, 8) row
+model.layers.0.self_attn.v_proj.bias (4,) row
+model.layers.0.self_attn.dense.weight (8, 8) col
+model.layers.0.self_attn.dense.bias (8,) rep
+model.layers.0.self_attn.q_layernorm.weight (2,) rep
+model.layers.0.self_attn.q_layernorm.bias (2,) rep
+model.layers.0.self_attn.k_layernorm.weight (2,) rep
+model.layers.0.self_attn.k_layernorm.bias (2,) rep
+model.layers.0.mlp.fc1.weight (20, 8) row
+model.layers.0.mlp.fc1.bias (20,) row
+model.layers.0.mlp.fc2.weight (8, 20) col
+model.layers.0.mlp.fc2.bias (8,) rep
+model.final_layernorm.weight (8,) rep
+model.final_layernorm.bias (8,) rep
+lm_head.weight (10, 8) row
+lm_head.bias (10,) row
+)"},
+};
+
+BOOST_DATA_TEST_CASE(configs_give_the_names_of_the_library, boost::unit_test::data::make(small_gpts), sample) {
+  const Model model = model_of(sample.config);
+  std::string text;
+  for (const CaseTensor& tensor : tensors_of(model, model.layers, true)) {
+    text += fmt::format("{} {} {}\n", tensor.fqn, to_string(tensor.shape), tensor.rule);
+  }
+  BOOST_TEST(text == sample.tensors);
 }
 
 BOOST_AUTO_TEST_CASE(a_config_gives_what_a_named_model_has) {
@@ -209,6 +376,9 @@ const char* const small_models[] = {
     R"j({"model_type": "mixtral", "num_hidden_layers": 1, "hidden_size": 1024, "intermediate_size": 2048, "num_attention_heads": 8,
       "num_key_value_heads": 2, "vocab_size": 1000, "num_local_experts": 12})j",
     R"j({"model_type": "gpt2", "n_layer": 1, "n_embd": 1024, "n_head": 8, "n_positions": 100, "vocab_size": 1000})j",
+    R"j({"model_type": "gpt_bigcode", "n_layer": 1, "n_embd": 1024, "n_head": 8, "n_positions": 100, "vocab_size": 1000})j",
+    R"j({"model_type": "opt", "num_hidden_layers": 1, "hidden_size": 1024, "ffn_dim": 2048, "max_position_embeddings": 100,
+      "word_embed_proj_dim": 512, "vocab_size": 1000})j",
 };
 
 // Every element that the target wants has a holder, in every combination of layouts and optimizers.
