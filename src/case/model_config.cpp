@@ -29,6 +29,7 @@ class Config {
     const auto found = root_.find(field);
     return found && found->json().is_null() ? std::nullopt : found;
   }
+  [[nodiscard]] Node part(const char* field) const { return root_.at(field); }
   [[nodiscard]] Extent size(const char* field) const {
     return find(field) ? root_.at(field).integer(1, max_size) : missing(field);
   }
@@ -174,6 +175,51 @@ void read_gemma3(const Config& config, Model& model) {
   model.head_norms = true;
 }
 
+// The library leaves out the fields of an inner config that have the default of its class.
+Json with_defaults(Json fields, const Node& given) {
+  given.require_object();
+  fields.update(given.json());
+  return fields;
+}
+
+void read_vision(const Config& config, Vision& vision) {
+  vision.layers = config.count("num_hidden_layers", max_layers);
+  vision.width = config.size("hidden_size");
+  vision.hidden = config.size("intermediate_size");
+  vision.channels = config.size("num_channels");
+  vision.patch = config.size("patch_size");
+  const Extent side = config.size("image_size") / vision.patch;
+  vision.patches = side * side;
+}
+
+void read_gemma3_with_vision(const Config& config, Model& model) {
+  const Node given = config.part("text_config");
+  const Json fields = with_defaults({{"num_hidden_layers", 26},
+                                     {"hidden_size", 2304},
+                                     {"intermediate_size", 9216},
+                                     {"num_attention_heads", 8},
+                                     {"num_key_value_heads", 4},
+                                     {"vocab_size", 262208}},
+                                    given);
+  const Node text(fields, given.place());
+  read_gemma3(Config(text), model);
+  model.prefix = "language_model.";
+  const Node given_vision = config.part("vision_config");
+  const Json vision_fields = with_defaults({{"num_hidden_layers", 12},
+                                            {"hidden_size", 768},
+                                            {"intermediate_size", 3072},
+                                            {"num_channels", 3},
+                                            {"patch_size", 16},
+                                            {"image_size", 224},
+                                            {"vision_use_head", true}},
+                                           given_vision);
+  const Node vision(vision_fields, given_vision.place());
+  if (Config(vision).flag("vision_use_head", true)) {
+    given_vision.refuse("only models without a head of vision are known: \"vision_use_head\" must be false");
+  }
+  read_vision(Config(vision), model.vision);
+}
+
 void read_gpt2(const Config& config, Model& model) {
   model.layers = config.count("n_layer", max_layers);
   model.vocabulary = config.size("vocab_size");
@@ -281,6 +327,7 @@ constexpr Architecture architectures[] = {
     {"gemma", read_gemma},
     {"gemma2", read_gemma2},
     {"gemma3_text", read_gemma3},
+    {"gemma3", read_gemma3_with_vision},
     {"gpt2", read_gpt2, Family::gpt2},
     {"gpt_bigcode", read_gpt_bigcode, Family::gpt_bigcode},
     {"gpt_neox", read_gpt_neox, Family::gpt_neox},

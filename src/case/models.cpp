@@ -69,7 +69,7 @@ void add_experts(const Model& model, LayerTensors& layer) {
 }
 
 std::vector<CaseTensor> layer_of(const Model& model, int index) {
-  LayerTensors layer(fmt::format("model.layers.{}.", index), index);
+  LayerTensors layer(fmt::format("{}model.layers.{}.", model.prefix, index), index);
   layer.add_norm("input_layernorm", model.width);
   model.latent.kv_rank == 0 ? add_attention(model, layer) : add_latent_attention(model, layer);
   layer.add_norm("post_attention_layernorm", model.width);
@@ -86,14 +86,38 @@ std::vector<CaseTensor> layer_of(const Model& model, int index) {
   return layer.take();
 }
 
+std::vector<CaseTensor> tensors_of_vision(const Model& model) {
+  const Vision& vision = model.vision;
+  const Extent d = vision.width;
+  LayerTensors all("", -1);
+  all.add("vision_tower.vision_model.embeddings.patch_embedding.weight",
+          {d, vision.channels, vision.patch, vision.patch});
+  all.add("vision_tower.vision_model.embeddings.patch_embedding.bias", {d});
+  all.add("vision_tower.vision_model.embeddings.position_embedding.weight", {vision.patches, d});
+  for (int index = 0; index < vision.layers; ++index) {
+    const std::string layer = fmt::format("vision_tower.vision_model.encoder.layers.{}.", index);
+    all.add_norm(layer + "layer_norm1", d, true);
+    for (const char* const name : {"k_proj", "v_proj", "q_proj", "out_proj"}) {
+      all.add_linear(fmt::format("{}self_attn.{}", layer, name), d, d, true);
+    }
+    all.add_norm(layer + "layer_norm2", d, true);
+    all.add_linear(layer + "mlp.fc1", vision.hidden, d, true);
+    all.add_linear(layer + "mlp.fc2", d, vision.hidden, true);
+  }
+  all.add_norm("vision_tower.vision_model.post_layernorm", d, true);
+  all.add("multi_modal_projector.mm_input_projection_weight", {d, model.width});
+  all.add_norm("multi_modal_projector.mm_soft_emb_norm", d);
+  return all.take();
+}
+
 std::vector<CaseTensor> before_layers(const Model& model) {
-  LayerTensors all("model.", -1);
+  LayerTensors all(model.prefix + "model.", -1);
   all.add("embed_tokens.weight", {model.vocabulary, model.width});
   return all.take();
 }
 
 std::vector<CaseTensor> after_layers(const Model& model, int layers) {
-  LayerTensors all("", layers);
+  LayerTensors all(model.prefix, layers);
   all.add_norm("model.norm", model.width);
   if (!model.tied) all.add_linear("lm_head", model.vocabulary, model.width);
   return all.take();
@@ -149,6 +173,7 @@ std::vector<CaseTensor> tensors_of(const Model& model, int layers, bool embeddin
   if (model.family != Family::llama) return tensors_of_gpt(model, layers, embeddings);
   std::vector<CaseTensor> tensors;
   const auto append = [&](std::vector<CaseTensor> more) { std::ranges::move(more, std::back_inserter(tensors)); };
+  if (embeddings && model.vision.layers > 0) append(tensors_of_vision(model));
   if (embeddings) append(before_layers(model));
   for (int index = 0; index < layers; ++index) append(layer_of(model, index));
   if (embeddings) append(after_layers(model, layers));

@@ -42,6 +42,16 @@ struct Experts {
   std::vector<int> dense_layers{};
 };
 
+/// The part that sees, as in Gemma 3: SigLIP without its head, and a projection to the width of the language model.
+struct Vision {
+  int layers = 0;  ///< 0: the model does not see
+  Extent width = 0;
+  Extent hidden = 0;
+  Extent channels = 0;
+  Extent patch = 0;  ///< pixels of a side
+  Extent patches = 0;
+};
+
 /// Models that share names of modules.
 enum class Family { llama, gpt2, gpt_bigcode, gpt_neox, bloom, falcon, opt, phi };
 
@@ -64,6 +74,8 @@ struct Model {
 
   Latent latent{};
   Experts experts{};
+  Vision vision{};
+  std::string prefix{};  ///< of the language model's names
 
   // Families but llama.
   Family family = Family::llama;

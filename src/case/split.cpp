@@ -79,6 +79,7 @@ int expert_of(std::string_view fqn) {
 }  // namespace
 
 Split split_of(std::string_view fqn) {
+  if (fqn.starts_with("vision_tower.")) return {};  // no usual plan splits it
   Split split{.expert = expert_of(fqn)};
   const bool bias = take_end(fqn, ".bias");
   if (!bias && !take_end(fqn, ".weight")) return split;

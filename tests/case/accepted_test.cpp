@@ -166,6 +166,12 @@ const Published published[] = {
      R"j({"model_type": "gemma3_text", "num_hidden_layers": 26, "hidden_size": 1152, "intermediate_size": 6912,
       "num_attention_heads": 4, "num_key_value_heads": 1, "vocab_size": 262144, "head_dim": 256})j",
      340, 999'885'952},
+    {"gemma3_with_vision",
+     R"j({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "hidden_size": 2560,
+      "intermediate_size": 10240, "num_hidden_layers": 34}, "vision_config": {"model_type": "siglip_vision_model",
+      "hidden_size": 1152, "image_size": 896, "intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 27,
+      "patch_size": 14, "vision_use_head": false}})j",
+     883, 4'300'079'472},
     {"gpt2",
      R"j({"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "vocab_size": 50257})j",
      148, 124'439'808},
@@ -221,7 +227,51 @@ std::ostream& operator<<(std::ostream& out, const Named& model) {
 }
 
 // Names and shapes of the library's modules, and the dim that tensor parallelism splits.
-const Named small_gpts[] = {
+const Named small_named[] = {
+    {"gemma3_with_vision",
+     R"j({"model_type": "gemma3", "text_config": {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 20,
+       "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 10}, "vision_config": {
+       "num_hidden_layers": 1, "hidden_size": 6, "intermediate_size": 12, "image_size": 8, "patch_size": 2,
+       "vision_use_head": false}})j",
+     R"(vision_tower.vision_model.embeddings.patch_embedding.weight (6, 3, 2, 2) rep
+vision_tower.vision_model.embeddings.patch_embedding.bias (6,) rep
+vision_tower.vision_model.embeddings.position_embedding.weight (16, 6) rep
+vision_tower.vision_model.encoder.layers.0.layer_norm1.weight (6,) rep
+vision_tower.vision_model.encoder.layers.0.layer_norm1.bias (6,) rep
+vision_tower.vision_model.encoder.layers.0.self_attn.k_proj.weight (6, 6) rep
+vision_tower.vision_model.encoder.layers.0.self_attn.k_proj.bias (6,) rep
+vision_tower.vision_model.encoder.layers.0.self_attn.v_proj.weight (6, 6) rep
+vision_tower.vision_model.encoder.layers.0.self_attn.v_proj.bias (6,) rep
+vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.weight (6, 6) rep
+vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.bias (6,) rep
+vision_tower.vision_model.encoder.layers.0.self_attn.out_proj.weight (6, 6) rep
+vision_tower.vision_model.encoder.layers.0.self_attn.out_proj.bias (6,) rep
+vision_tower.vision_model.encoder.layers.0.layer_norm2.weight (6,) rep
+vision_tower.vision_model.encoder.layers.0.layer_norm2.bias (6,) rep
+vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight (12, 6) rep
+vision_tower.vision_model.encoder.layers.0.mlp.fc1.bias (12,) rep
+vision_tower.vision_model.encoder.layers.0.mlp.fc2.weight (6, 12) rep
+vision_tower.vision_model.encoder.layers.0.mlp.fc2.bias (6,) rep
+vision_tower.vision_model.post_layernorm.weight (6,) rep
+vision_tower.vision_model.post_layernorm.bias (6,) rep
+multi_modal_projector.mm_input_projection_weight (6, 8) rep
+multi_modal_projector.mm_soft_emb_norm.weight (6,) rep
+language_model.model.embed_tokens.weight (10, 8) row
+language_model.model.layers.0.input_layernorm.weight (8,) rep
+language_model.model.layers.0.self_attn.q_proj.weight (8, 8) row
+language_model.model.layers.0.self_attn.k_proj.weight (4, 8) row
+language_model.model.layers.0.self_attn.v_proj.weight (4, 8) row
+language_model.model.layers.0.self_attn.o_proj.weight (8, 8) col
+language_model.model.layers.0.self_attn.q_norm.weight (4,) rep
+language_model.model.layers.0.self_attn.k_norm.weight (4,) rep
+language_model.model.layers.0.post_attention_layernorm.weight (8,) rep
+language_model.model.layers.0.pre_feedforward_layernorm.weight (8,) rep
+language_model.model.layers.0.post_feedforward_layernorm.weight (8,) rep
+language_model.model.layers.0.mlp.gate_proj.weight (20, 8) row
+language_model.model.layers.0.mlp.up_proj.weight (20, 8) row
+language_model.model.layers.0.mlp.down_proj.weight (8, 20) col
+language_model.model.norm.weight (8,) rep
+)"},
     {"gpt_bigcode_with_one_head_of_keys",
      R"j({"model_type": "gpt_bigcode", "n_layer": 1, "n_embd": 8, "n_head": 2, "n_positions": 6, "vocab_size": 10})j",
      R"(transformer.wte.weight (10, 8) row
@@ -343,13 +393,29 @@ lm_head.bias (10,) row
 )"},
 };
 
-BOOST_DATA_TEST_CASE(configs_give_the_names_of_the_library, boost::unit_test::data::make(small_gpts), sample) {
+BOOST_DATA_TEST_CASE(configs_give_the_names_of_the_library, boost::unit_test::data::make(small_named), sample) {
   const Model model = model_of(sample.config);
   std::string text;
   for (const CaseTensor& tensor : tensors_of(model, model.layers, true)) {
     text += fmt::format("{} {} {}\n", tensor.fqn, to_string(tensor.shape), tensor.rule);
   }
   BOOST_TEST(text == sample.tensors);
+}
+
+BOOST_AUTO_TEST_CASE(a_config_whose_tensors_are_not_known_is_refused) {
+  const auto refusal = [](const char* vision) {
+    const File file("config.json", fmt::format(R"j({{"model_type": "gemma3", "text_config": {{}}{}}})j", vision));
+    try {
+      load_model_config(file.path());
+    } catch (const CaseError& error) {
+      return std::string(error.what()).substr(file.path().size());
+    }
+    return std::string("accepted");
+  };
+  BOOST_TEST(refusal("") == ": the field 'vision_config' is missing");
+  BOOST_TEST(refusal(R"j(, "vision_config": {"vision_use_head": true})j") ==
+             ": vision_config: only models without a head of vision are known: \"vision_use_head\" must be false");
+  BOOST_TEST(refusal(R"j(, "vision_config": 3)j") == ": vision_config: an object is expected, this is number");
 }
 
 BOOST_AUTO_TEST_CASE(a_config_gives_what_a_named_model_has) {
@@ -379,6 +445,9 @@ const char* const small_models[] = {
     R"j({"model_type": "gpt_bigcode", "n_layer": 1, "n_embd": 1024, "n_head": 8, "n_positions": 100, "vocab_size": 1000})j",
     R"j({"model_type": "opt", "num_hidden_layers": 1, "hidden_size": 1024, "ffn_dim": 2048, "max_position_embeddings": 100,
       "word_embed_proj_dim": 512, "vocab_size": 1000})j",
+    R"j({"model_type": "gemma3", "text_config": {"num_hidden_layers": 1, "hidden_size": 1024, "intermediate_size": 2048,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 1000}, "vision_config": {
+      "num_hidden_layers": 1, "hidden_size": 256, "intermediate_size": 512, "vision_use_head": false}})j",
 };
 
 // Every element that the target wants has a holder, in every combination of layouts and optimizers.

@@ -371,7 +371,7 @@ BOOST_AUTO_TEST_CASE(an_unknown_architecture_is_named_with_those_that_are_known)
       result.err ==
       "shardwire: standard input: model_type: unknown architecture \"lama\" (did you mean 'llama'?); known are llama, "
       "mistral, mixtral, qwen2, qwen3, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, "
-      "gpt2, gpt_bigcode, gpt_neox, bloom, falcon, opt, phi\n");
+      "gemma3, gpt2, gpt_bigcode, gpt_neox, bloom, falcon, opt, phi\n");
 }
 
 // A file of safetensors without its data: eight bytes of length, little-endian, and the header.
