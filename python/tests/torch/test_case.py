@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The case file that a job of FSDP2 writes of its own layouts, and what the command says and does with it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from training import build, train
+
+import shardwire.torch as swt
+
+RANKS = 4
+
+
+def reshard(rank: int, world: int, folder: str) -> dict[str, Any]:
+    """FSDP2 becomes HSDP. Rank 0 writes the case file before the restore, as a trainer would."""
+    store = dist.FileStore(f"{folder}/store", world)
+    model, optimizer = build("fsdp2", "adamw", 1, world)
+    train(model, optimizer, 2)
+    other, its_optimizer = build("hsdp", "adamw", 2, world)
+    train(other, its_optimizer, 1)
+    with swt.join(store, rank, world) as session:
+        publication = swt.publish(session, model, optimizer, step=7, snapshot="copy")
+        session.gather("published", b"", 60)
+        wanted = swt.catalog_of(other, its_optimizer)
+        if rank == 0:
+            pathlib.Path(folder, "case.json").write_text(session.inventory("torch").to_case(wanted))
+            pathlib.Path(folder, "held.json").write_text(swt.catalog_of(model, optimizer).to_case())
+        report = swt.restore_into(session, other, its_optimizer, timeout=60).report
+        session.gather("restored", b"", 60)
+        del publication
+    return {"needed": report.needed_bytes, "remote": report.moved_bytes, "local": report.local_bytes}
+
+
+@pytest.fixture
+def command():
+    """Runs the command, and returns what it prints."""
+    path = shutil.which("shardwire")
+    if path is None:
+        pytest.skip("there is no shardwire command in PATH")
+
+    def run(*words: Any) -> str:
+        ended = subprocess.run([path, *map(str, words)], capture_output=True, text=True, timeout=120)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    return run
+
+
+def test_the_case_of_a_job_moves_what_its_restore_moved(pool, tmp_path, command):
+    reports = pool(RANKS, reshard, str(tmp_path))
+    moved = {name: sum(report[name] for report in reports) for name in reports[0]}
+    assert moved["remote"] > 0 and moved["local"] > 0
+    case = tmp_path / "case.json"
+    # Tensors of one element travel by value, which no total counts.
+    totals = json.loads(command("plan", case, "--totals", "--json"))["totals"]
+    assert totals["needed"] == moved["needed"] == moved["remote"] + moved["local"]
+    assert totals["remote"] > 0 and totals["local"] > 0
+    assert f"The source has {RANKS} ranks. " in command("case", "check", case)
+    command("run", case, "--transport", "loopback")  # checks every element
+    both = json.loads(command("plan", tmp_path / "held.json", "--totals", "--json"))["totals"]
+    assert both["remote"] == 0 and both["local"] == both["needed"] > 0
