@@ -8,20 +8,29 @@
 #include <cmath>
 #include <map>
 #include <string_view>
+#include <vector>
 
 namespace shardwire::python {
 
 namespace {
 
+// " (did you mean 'bf16'?)", or nothing if no known word is near.
+std::string suggestion(std::string_view given, const std::vector<std::string>& known) {
+  nb::list words;
+  for (const std::string& word : known) words.append(nb::str(word.c_str()));
+  const nb::object near = attribute("difflib", "get_close_matches")(nb::str(given.data(), given.size()), words, 1);
+  return nb::len(near) == 0 ? std::string() : fmt::format(" (did you mean '{}'?)", nb::cast<std::string>(near[0]));
+}
+
 template <typename Enum>
 Enum choose(const Name& name, const char* what, std::initializer_list<std::pair<std::string_view, Enum>> choices) {
-  std::vector<std::string_view> names;
+  std::vector<std::string> names;
   for (const auto& [text, choice] : choices) {
     if (name.text == text) return choice;
-    names.push_back(text);
+    names.emplace_back(text);
   }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("{} is '{}', not one of: {}", what, name.text, fmt::join(names, ", ")));
+  throw Error(ErrorCode::invalid_argument, fmt::format("{} is '{}', not one of: {}{}", what, name.text,
+                                                       fmt::join(names, ", "), suggestion(name.text, names)));
 }
 
 const std::map<std::string_view, DType>& long_names() {
@@ -121,7 +130,11 @@ TypeName::operator DType() const {
   if (name.starts_with("torch.")) name.remove_prefix(6);
   if (const auto found = parse_dtype(name)) return *found;
   if (const auto found = long_names().find(name); found != long_names().end()) return found->second;
-  throw Error(ErrorCode::invalid_argument, fmt::format("dtype is '{}', which names no type of elements", text));
+  std::vector<std::string> known;
+  for (const auto& [long_name, dtype] : long_names())
+    known.insert(known.end(), {std::string(long_name), to_string(dtype)});
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("dtype is '{}', which names no type of elements{}", text, suggestion(name, known)));
 }
 
 nb::tuple to_python(const Extents& extents) {

@@ -237,7 +237,8 @@ void require_one_kind(const Node& node) {
   for (const Kind& kind : kinds) known.push_back(kind.keyword);
   std::string meant;
   for (const auto& [field, value] : node.members()) {
-    if (meant.empty()) meant = support::suggestion(field, known);
+    const std::string nearest = support::suggestion(field, known);
+    if (meant.empty() && !nearest.empty()) meant = fmt::format(": {} is none{}", quoted(field), nearest);
   }
   node.refuse(fmt::format("no layout{}; one of {} is expected", meant, fmt::join(known, ", ")));
 }

@@ -161,7 +161,7 @@ const Refusal refused_files[] = {
     // layouts
     {"no_layout", with_rule("{}"), "source.rules.r: no layout"},
     {"misspelt_layout", with_rule(R"j({"chnuk": 0, "over": 4})j"),
-     "source.rules.r: no layout (did you mean 'chunk'?); one of mesh, chunk"},
+     "source.rules.r: no layout: \"chnuk\" is none (did you mean 'chunk'?); one of mesh, chunk"},
     {"two_layouts", with_rule(R"j({"mesh": [4], "chunk": 0})j"), "source.rules.r: both mesh and chunk"},
     {"layout_of_text", with_rule(R"j("mesh")j"), "source.rules.r: an object is expected, this is string"},
     {"flat_without_world", with_rule(R"j({"flat": [["*"]]})j"), "source.rules.r: the field 'world' is missing"},

@@ -471,8 +471,18 @@ def test_restores_and_exchanges_name_the_methods_that_they_may_be_asked_for(job)
     for wrong in ("local", "carried"):
         with pytest.raises(sw.InvalidArgument, match=f"method is '{wrong}', not one of: {allowed}, collective$"):
             session.exchange(nothing, nothing, method=wrong)  # type: ignore[arg-type]
+    with pytest.raises(sw.InvalidArgument, match=r"packed \(did you mean 'zcopy'\?\)$"):
+        session.restore(nothing, method="zcpy")  # type: ignore[arg-type]
     for method in ("mapped", "packed"):
         session.restore(nothing, method=method, timeout=20).wait()
+
+
+@pytest.mark.parametrize("given, meant", [("bf61", "bf16"), ("flaot32", "float32"), ("torch.flot32", "float32"), ("xyz", None)])
+def test_an_unknown_type_of_elements_is_repeated_with_the_nearest(given, meant):
+    with pytest.raises(sw.InvalidArgument) as raised:
+        sw.Catalog(0, 1).add("weight", "", given, (1,), sw.Layout.replicated(), np.zeros(1))
+    nearest = f" (did you mean '{meant}'?)" if meant else ""
+    assert str(raised.value) == f"dtype is '{given}', which names no type of elements{nearest}"
 
 
 def test_members_that_come_late_learn_that_an_exchange_was_cancelled(job):
