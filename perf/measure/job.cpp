@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -83,22 +84,24 @@ void leave(Session& session) {
   session.close(farewell);
 }
 
-void be_member(const Setup& setup, Bootstrap bootstrap, Barrier& barrier, const Handover& handover, MemberRole role) {
+void be_member(const Setup& setup, Bootstrap bootstrap, Barrier& barrier, const Handover& handover, MemberRole role,
+               std::atomic<ByteCount>& done_bytes) {
   bootstrap.rank = role.member;
   Session session = join(setup, std::move(bootstrap));
   BarrierMeeting meeting(barrier);
-  const auto members = take_turns(setup, session, meeting, role);
+  const auto members = take_turns(setup, session, meeting, role, [&](ByteCount bytes) { done_bytes += bytes; });
   if (role.member == 0) handover.write(members);
   leave(session);
 }
 
 // All members as threads: if one fails, the whole process fails.
-void be_all_members(const Setup& setup, const Bootstrap& bootstrap, Barrier& barrier, const Handover& handover) {
+void be_all_members(const Setup& setup, const Bootstrap& bootstrap, Barrier& barrier, const Handover& handover,
+                    std::atomic<ByteCount>& done_bytes) {
   std::vector<std::jthread> threads;
   for (int member = 0; member < bootstrap.world_size; ++member) {
     threads.emplace_back([&, member] {
       try {
-        be_member(setup, bootstrap, barrier, handover, {member, false});
+        be_member(setup, bootstrap, barrier, handover, {member, false}, done_bytes);
       } catch (const std::exception& error) {
         support::write_stderr("shardwire: member {}: {}\n", member, error.what());
         std::fflush(nullptr);
@@ -132,7 +135,8 @@ void be_all_members(const Setup& setup, const Bootstrap& bootstrap, Barrier& bar
 
 }  // namespace
 
-Outcome run_here(const Setup& setup, const Bootstrap& bootstrap, const std::string& mpi_program, const Watch& watch) {
+Outcome run_here(const Setup& setup, const Bootstrap& bootstrap, const std::string& mpi_program, const Watch& watch,
+                 const OnProgress& progress) {
   const bool mpi = setup.has(Against::mpi);
   std::optional<TemporaryFolder> files;
   std::shared_ptr<void> pages;  // owners: this and, as a mapping, every child
@@ -146,30 +150,35 @@ Outcome run_here(const Setup& setup, const Bootstrap& bootstrap, const std::stri
   auto& barrier = *new (pages.get()) Barrier;
   const int members = setup.members();
   const bool threads = setup.transport == "loopback";
+  const auto counter = shared_pages(sizeof(std::atomic<ByteCount>));  // owners: this and, as a mapping, every child
+  auto& done_bytes = *new (counter.get()) std::atomic<ByteCount>;
   barrier.open(members * (mpi ? 2 : 1));
   const Handover handover;
   std::vector<Child> children;
   if (threads) {
-    children.push_back({"the process of all members", [&] { be_all_members(setup, bootstrap, barrier, handover); }});
+    children.push_back(
+        {"the process of all members", [&] { be_all_members(setup, bootstrap, barrier, handover, done_bytes); }});
   }
   for (int member = 0; member < members && !threads; ++member) {
     children.push_back({fmt::format("member {}", member), [&, member] {
-                          be_member(setup, bootstrap, barrier, handover, {member, true});
+                          be_member(setup, bootstrap, barrier, handover, {member, true}, done_bytes);
                         }});
   }
   if (mpi) {
     children.push_back({"mpirun", [&] { start_mpi(setup, mpi_program, files->folder()); }, SIGTERM});
   }
-  run_children(children, setup.timeout, watch);
+  run_children(children, setup.timeout, watch, [&] { progress(done_bytes); });
   Outcome outcome{handover.read(), std::nullopt};
   if (mpi) outcome.mpi = read_facts(files->folder());
   return outcome;
 }
 
-std::optional<Outcome> run_launched(const Setup& setup, const Bootstrap& bootstrap) {
+std::optional<Outcome> run_launched(const Setup& setup, const Bootstrap& bootstrap, const OnProgress& progress) {
   Session session = join(setup, bootstrap);
   SessionMeeting meeting(session, setup.timeout);
-  auto members = take_turns(setup, session, meeting, {bootstrap.rank, true});
+  ByteCount done_bytes = 0;
+  auto members = take_turns(setup, session, meeting, {bootstrap.rank, true},
+                            [&](ByteCount bytes) { progress(done_bytes += bytes); });
   leave(session);
   if (bootstrap.rank != 0) return std::nullopt;
   return Outcome{std::move(members), std::nullopt, false};

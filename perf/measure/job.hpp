@@ -19,12 +19,17 @@ struct Outcome {
   bool one_clock = true;  ///< all spans are of one host
 };
 
+/// Called about twice a second, and after each turn if a launcher has started the members, with the bytes of turns that are
+/// done: see bytes_of_turns().
+using OnProgress = std::function<void(ByteCount done_bytes)>;
+
 /// Runs all members on this host: a process each, or threads of one process over loopback. `mpi_program`: see
 /// mpi_program.cpp; used if the setup requests it. `watch`: see run_children.
 /// Requires: this process has one thread and has not called UCX. Errors: throws if any member failed.
-Outcome run_here(const Setup& setup, const Bootstrap& bootstrap, const std::string& mpi_program, const Watch& watch);
+Outcome run_here(const Setup& setup, const Bootstrap& bootstrap, const std::string& mpi_program, const Watch& watch,
+                 const OnProgress& progress);
 
 /// Takes part as one member of a job that a launcher has started. Empty except on member 0. Errors: throws.
-std::optional<Outcome> run_launched(const Setup& setup, const Bootstrap& bootstrap);
+std::optional<Outcome> run_launched(const Setup& setup, const Bootstrap& bootstrap, const OnProgress& progress);
 
 }  // namespace shardwire::perf

@@ -73,7 +73,7 @@ struct Contiguous {
 class Contest {
  public:
   Contest(const Setup& setup, std::size_t number, Session& session, Meeting& meeting, MemberRole role,
-          const StatePlace& place)
+          const StatePlace& place, const TurnDone& done)
       : setup_(setup),
         measurement_(setup.measurements[number]),
         name_(fmt::format("perf {}", number)),
@@ -81,6 +81,7 @@ class Contest {
         meeting_(meeting),
         role_(role),
         place_(place),
+        done_(done),
         turns_(turns_of(measurement_)),
         held_(measurement_.job.source, source_of(setup, measurement_.job, role.member)),
         wanted_(measurement_.job.target, target_of(setup, measurement_.job, role.member)),
@@ -169,6 +170,7 @@ class Contest {
     span.begin_ns = now_ns();
     take(turn, repeat);
     span.end_ns = now_ns();
+    if (role_.member == 0 && done_) done_(measurement_.needed_bytes);
     // The processor time of one process is counted once.
     if (!role_.alone && role_.member != 0) {
       last_ = &unused_;
@@ -394,6 +396,7 @@ class Contest {
   Meeting& meeting_;
   MemberRole role_;
   StatePlace place_;
+  const TurnDone& done_;
   std::vector<Turn> turns_;
   StateMemory held_;
   StateMemory wanted_;
@@ -443,7 +446,8 @@ Session join(const Setup& setup, Bootstrap bootstrap) {
   return Session::join(std::move(bootstrap), options);
 }
 
-std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meeting& meeting, MemberRole role) {
+std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meeting& meeting, MemberRole role,
+                                    const TurnDone& done) {
   MemberFacts mine;
   mine.host = support::host_name();
   mine.domain = domain_of_ports();
@@ -453,7 +457,7 @@ std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meetin
   for (const std::string& one : session.transports()) mine.fabric += (mine.fabric.empty() ? "" : ", ") + one;
   if (setup.exchange) mine.fabric += ", " + collective_version();
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
-    mine.measurements.push_back(Contest(setup, number, session, meeting, role, place).run());
+    mine.measurements.push_back(Contest(setup, number, session, meeting, role, place, done).run());
   }
   const std::string text = to_json(mine).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::vector<MemberFacts> all;

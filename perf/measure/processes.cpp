@@ -47,6 +47,7 @@ struct Running {
 };
 
 constexpr auto interval = std::chrono::milliseconds(20);
+constexpr auto tick_interval = std::chrono::milliseconds(500);
 constexpr auto grace = std::chrono::seconds(5);  // for those that have children of their own to end
 
 // Ends the remaining children.
@@ -72,8 +73,10 @@ struct EndOnExit {
 };
 
 // The child that failed, or null.
-const Child* first_failure(EndOnExit& running, std::chrono::steady_clock::time_point deadline) {
+const Child* first_failure(EndOnExit& running, std::chrono::steady_clock::time_point deadline,
+                           const std::function<void()>& tick) {
   std::size_t left = running.all.size();
+  std::chrono::steady_clock::time_point ticked{};
   while (left > 0) {
     for (Running& one : running.all) {
       if (one.pid == 0) continue;
@@ -83,7 +86,12 @@ const Child* first_failure(EndOnExit& running, std::chrono::steady_clock::time_p
       --left;
       if (status != 0) return one.child;
     }
-    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("the deadline has passed");
+    const auto now = std::chrono::steady_clock::now();
+    if (tick && now - ticked >= tick_interval) {
+      tick();
+      ticked = now;
+    }
+    if (now > deadline) throw std::runtime_error("the deadline has passed");
     std::this_thread::sleep_for(interval);
   }
   return nullptr;
@@ -123,7 +131,8 @@ std::shared_ptr<void> shared_file_pages(const std::string& path, std::size_t byt
   return {pages, [bytes](void* mapped) { ::munmap(mapped, bytes); }};
 }
 
-void run_children(const std::vector<Child>& children, std::chrono::seconds deadline, const Watch& watch) {
+void run_children(const std::vector<Child>& children, std::chrono::seconds deadline, const Watch& watch,
+                  const std::function<void()>& tick) {
   const auto end = std::chrono::steady_clock::now() + deadline;
   const pid_t parent = ::getpid();
   std::fflush(nullptr);  // otherwise every child would print it again
@@ -134,7 +143,7 @@ void run_children(const std::vector<Child>& children, std::chrono::seconds deadl
     if (pid == 0) be_child(child, parent);
     running.all.push_back({pid, &child});
   }
-  const Child* const failed = first_failure(running, end);
+  const Child* const failed = first_failure(running, end, tick);
   if (failed != nullptr) throw std::runtime_error(fmt::format("{} failed", failed->name));
 }
 

@@ -42,8 +42,10 @@ using Watch = std::function<void(pid_t)>;
 
 /// Forks all children and waits for them. If one fails, or at the deadline, the others are ended: they would wait for
 /// it at a barrier for ever.
+/// `tick`: called about twice a second.
 /// Requires: this process has one thread and has not called UCX.
 /// Errors: throws std::runtime_error that names the first child that failed; its error is on stderr.
-void run_children(const std::vector<Child>& children, std::chrono::seconds deadline, const Watch& watch);
+void run_children(const std::vector<Child>& children, std::chrono::seconds deadline, const Watch& watch,
+                  const std::function<void()>& tick = {});
 
 }  // namespace shardwire::perf

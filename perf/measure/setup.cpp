@@ -97,6 +97,14 @@ std::vector<Turn> turns_of(const Measurement& measurement) {
   return turns;
 }
 
+ByteCount bytes_of_turns(const Setup& setup) {
+  ByteCount bytes = 0;
+  for (const Measurement& one : setup.measurements) {
+    bytes += one.needed_bytes * turns_of(one).size() * (static_cast<ByteCount>(setup.repeats) + 1);
+  }
+  return bytes;
+}
+
 std::optional<Rank> source_of(const Setup& /*setup*/, const Case& job, int member) {
   if (member >= job.source.ranks || job.source.is_lost(Rank{member})) return std::nullopt;
   return Rank{member};

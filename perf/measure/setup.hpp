@@ -40,8 +40,9 @@ struct Measurement {
   Case job;
   std::vector<std::optional<Method>> methods{std::nullopt};  ///< a turn for each; empty optional: the session chooses
   std::vector<Against> against{};
-  ByteCount run_bytes = 0;    ///< of a synthetic case; 0: a case file
-  std::vector<Pair> pairs{};  ///< of a synthetic case of pairs; empty: of all ranks
+  ByteCount run_bytes = 0;     ///< of a synthetic case; 0: a case file
+  std::vector<Pair> pairs{};   ///< of a synthetic case of pairs; empty: of all ranks
+  ByteCount needed_bytes = 0;  ///< of all target ranks, in one turn
 };
 
 /// The parameters that all members of a run share. One set of processes does all measurements, one after another.
@@ -77,6 +78,9 @@ struct Turn {
 bool is_checked(const Turn& turn);
 /// In the order in which all members take them; restores last. All members and the MPI program compute the same list.
 std::vector<Turn> turns_of(const Measurement& measurement);
+
+/// What all timed turns of all measurements move, if each moves what the targets need.
+ByteCount bytes_of_turns(const Setup& setup);
 
 /// A member's rank in a case, or none.
 std::optional<Rank> source_of(const Setup& setup, const Case& job, int member);

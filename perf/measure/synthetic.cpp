@@ -74,6 +74,7 @@ std::string with_layers(const std::string& case_text, int layers) {
 Measurement measurement_of(std::string case_text) {
   Measurement measurement;
   measurement.job = parse_case(case_text);
+  measurement.needed_bytes = needed_bytes(measurement.job);
   measurement.case_text = std::move(case_text);
   return measurement;
 }

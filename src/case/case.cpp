@@ -261,6 +261,20 @@ Case parse_case(const std::string& text) {
   return result;
 }
 
+ByteCount needed_bytes(const Case& job) {
+  ByteCount total = 0;
+  for (const Section& section : job.target.layout.sections) {
+    for (const Rank rank : section.ranks) {
+      for (const TensorLayout& tensor : section.manifest->tensors) {
+        for (const PlacedBox& placed : tensor.layout.boxes_of(tensor.spec.shape, rank)) {  // without padding
+          total += static_cast<ByteCount>(placed.box.volume()) * item_size(tensor.spec.dtype);
+        }
+      }
+    }
+  }
+  return total;
+}
+
 std::vector<Gap> value_gaps(const Case& job, Rank target, std::span<const Rank> also_lost) {
   std::set<Rank> lost(job.source.lost.begin(), job.source.lost.end());
   lost.insert(also_lost.begin(), also_lost.end());

@@ -58,6 +58,9 @@ struct Case {
   CaseSide target;
 };
 
+/// What all target ranks want together, without padding.
+ByteCount needed_bytes(const Case& job);
+
 /// The one-element tensors that `target` wants and no source rank has: all of them if every source rank is lost, else
 /// none. `also_lost`: source ranks that are lost in addition to those of the case.
 std::vector<Gap> value_gaps(const Case& job, Rank target, std::span<const Rank> also_lost = {});

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "cli/command.hpp"
 #include "cli/completion.hpp"
@@ -12,6 +14,7 @@
 #include "cli/output.hpp"
 #include "cli/perf_options.hpp"
 #include "cli/run_job.hpp"
+#include "cli/run_progress.hpp"
 #include "cli/run_report.hpp"
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/error.hpp"
@@ -76,7 +79,10 @@ int run(const PerfWords& words) {
   }
   const Bootstrap bootstrap = launched_bootstrap();
   const perf::Setup setup = setup_of(words, bootstrap.world_size);
-  const auto outcome = perf::run_launched(setup, bootstrap);
+  std::optional<JobProgress> progress(std::in_place, 1, 1, perf::bytes_of_turns(setup), bootstrap.rank == 0);
+  const auto outcome = perf::run_launched(setup, bootstrap,
+                                          [&](ByteCount done_bytes) { progress->update(0, "measure", 0, done_bytes); });
+  progress.reset();  // ends the line of the bar before the table
   return outcome ? finish(words, setup, {*outcome}) : exit_done;
 }
 

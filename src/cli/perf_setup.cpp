@@ -14,6 +14,7 @@
 #include "cli/local_rendezvous.hpp"
 #include "cli/perf_options.hpp"
 #include "cli/run_memory.hpp"
+#include "cli/run_progress.hpp"
 #include "cli/run_segments.hpp"
 #include "cli/text.hpp"
 #include "move/traits.hpp"
@@ -391,9 +392,11 @@ perf::Outcome run_setup(const perf::Setup& setup) {
   const LocalRendezvous rendezvous;
   SharedSegments segments;
   const std::string program = setup.has(Against::mpi) ? mpi_program() : "";
+  JobProgress progress(1, 1, perf::bytes_of_turns(setup));
   try {
-    return perf::run_here(setup, rendezvous.bootstrap(setup.members()), program,
-                          [&](pid_t pid) { segments.note(pid); });
+    return perf::run_here(
+        setup, rendezvous.bootstrap(setup.members()), program, [&](pid_t pid) { segments.note(pid); },
+        [&](ByteCount done_bytes) { progress.update(0, "measure", 0, done_bytes); });
   } catch (...) {
     segments.remove();
     throw;

@@ -29,20 +29,6 @@ using Json = nlohmann::json;
 
 constexpr int max_members_here = 1024;
 
-ByteCount needed_bytes(const Case& job) {
-  ByteCount total = 0;
-  for (const Section& section : job.target.layout.sections) {
-    for (const Rank rank : section.ranks) {
-      for (const TensorLayout& tensor : section.manifest->tensors) {
-        for (const PlacedBox& placed : tensor.layout.boxes_of(tensor.spec.shape, rank)) {  // without padding
-          total += static_cast<ByteCount>(placed.box.volume()) * item_size(tensor.spec.dtype);
-        }
-      }
-    }
-  }
-  return total;
-}
-
 // All members' results, in rounds of bounded messages: each states whether more follow. `gaps`: with those of errors.
 std::vector<MemberResult> gather_results(Session& session, const MemberResult& own, int members, Duration timeout,
                                          bool gaps) {

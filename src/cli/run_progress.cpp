@@ -23,13 +23,17 @@ using namespace std::chrono_literals;
 struct Phase {
   std::string_view name;
   const char* text;
+  bool moves = false;  // bytes, which are counted
 };
 constexpr Phase phases[] = {{"join", "joining"},           {"allocate", "allocating"},
-                            {"fill", "making values"},     {"restore", "restoring"},
-                            {"bind", "looking for paths"}, {"check", "checking every element"}};
+                            {"fill", "making values"},     {"restore", "restoring", true},
+                            {"bind", "looking for paths"}, {"check", "checking every element"},
+                            {"measure", "measuring", true}};
 constexpr int restore_phase = 3;
 constexpr int bind_phase = 4;
-static_assert(phases[restore_phase].name == "restore" && phases[bind_phase].name == "bind");
+constexpr int measure_phase = 6;
+static_assert(phases[restore_phase].name == "restore" && phases[bind_phase].name == "bind" &&
+              phases[measure_phase].name == "measure");
 
 // "8 s", "3 min 20 s", "2 h 5 min"
 std::string whole_seconds(double seconds) {
@@ -78,7 +82,7 @@ void JobProgress::update(int member, const std::string& phase, int repeat, ByteC
   const int number = static_cast<int>(known - std::begin(phases));
   if (number != one.phase || done_bytes != one.done_bytes) one.awaited.clear();
   one.phase = number;
-  if (one.phase == restore_phase) one.done_bytes = done_bytes;
+  if (phases[number].moves) one.done_bytes = done_bytes;
   tick(now);
 }
 
@@ -110,8 +114,10 @@ void JobProgress::tick(WallClock::time_point now) {
     if (changed || now - shown_ >= 100ms) draw(now);
     return;
   }
+  const bool begins = changed && repeat_ == 0 && phase_ != measure_phase;
+  if (changed && phase_ == measure_phase) shown_ = now;
   const bool first_awaited = !awaited_shown_ && !awaited(now).empty();
-  if (!(changed && repeat_ == 0) && !first_awaited && now - shown_ < 10s) return;
+  if (!begins && !first_awaited && now - shown_ < 10s) return;
   awaited_shown_ = awaited_shown_ || first_awaited;
   shown_ = now;
   support::write_stderr("shardwire: {}\n", describe(now));
@@ -150,7 +156,7 @@ std::string JobProgress::awaited(WallClock::time_point now) const {
 std::string JobProgress::describe(WallClock::time_point now) const {
   std::string text = phases[phase_].text;
   if (repeats_ > 1) text = fmt::format("restore {} of {}: {}", repeat_ + 1, repeats_, text);
-  if (phase_ == restore_phase && needed_bytes_ > 0) {
+  if (phases[phase_].moves && needed_bytes_ > 0) {
     const ByteCount done = received_bytes();
     text += fmt::format(", {} of {}", human_bytes(done), human_bytes(needed_bytes_));
     const double seconds = std::chrono::duration<double>(now - phase_began_).count();

@@ -234,6 +234,18 @@ BOOST_AUTO_TEST_CASE(progress_has_a_line_for_each_phase_and_one_each_ten_seconds
              "shardwire: restoring, 2.00 GB of 4.00 GB, 100 MB/s, 20 s left\n");
 }
 
+BOOST_AUTO_TEST_CASE(progress_of_measurements_has_a_line_each_ten_seconds) {
+  const std::string text = shown(false, [] {
+    JobProgress progress(1, 1, 4 * gigabyte);
+    for (int second = 0; second < 25; ++second) {
+      progress.update(0, "measure", 0, static_cast<ByteCount>(second) * gigabyte / 10, at(second));
+    }
+  });
+  BOOST_TEST(text ==
+             "shardwire: measuring, 1.00 GB of 4.00 GB, 100 MB/s, 30 s left\n"
+             "shardwire: measuring, 2.00 GB of 4.00 GB, 100 MB/s, 20 s left\n");
+}
+
 BOOST_AUTO_TEST_CASE(progress_names_the_ranks_that_others_wait_for) {
   const std::string text = shown(false, [] {
     JobProgress progress(4, 1, gigabyte);
@@ -334,6 +346,18 @@ BOOST_AUTO_TEST_CASE(progress_is_a_bar_on_a_terminal) {
   BOOST_TEST(text ==
              "\r\033[K[                    ] restoring, 0 B of 8.00 GB"
              "\r\033[K[=====               ] restoring, 2.00 GB of 8.00 GB, 1.00 GB/s, 6 s left"
+             "\r\033[K");
+}
+
+BOOST_AUTO_TEST_CASE(progress_of_measurements_is_a_bar_at_once) {
+  const std::string text = shown(true, [] {
+    JobProgress progress(1, 1, 8 * gigabyte);
+    progress.update(0, "measure", 0, 0, at(0));
+    progress.update(0, "measure", 0, 4 * gigabyte, at(4));
+  });
+  BOOST_TEST(text ==
+             "\r\033[K[                    ] measuring, 0 B of 8.00 GB"
+             "\r\033[K[==========          ] measuring, 4.00 GB of 8.00 GB, 1.00 GB/s, 4 s left"
              "\r\033[K");
 }
 
