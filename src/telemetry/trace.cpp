@@ -8,9 +8,12 @@
 #include <cerrno>
 #include <cmath>
 #include <exception>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "support/boot_id.hpp"
+#include "support/descriptors.hpp"
 #include "support/json_text.hpp"
 #include "support/system_error.hpp"
 
@@ -47,26 +50,49 @@ std::string trace_file_name(const std::string& name, int member) {
                      has_ending ? name.substr(dot) : "");
 }
 
-Trace::Trace(Setup setup, std::function<void(const std::string& why)> failed)
-    : setup_(std::move(setup)), failed_(std::move(failed)), waiting_(head()), added_bytes_(waiting_.size()) {
-  file_ = ::open(setup_.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file_ < 0) {
-    try {
-      support::throw_errno("cannot be opened");
-    } catch (const std::exception& error) {
-      report(error.what());
-    }
-    waiting_.clear();
-    ended_ = true;
-    return;
-  }
-  write();
-  thread_.emplace(setup_.interval, WriterThread::unlimited, [this](bool) { write(); });
-  if (!thread_->runs()) report("no thread can be started: it is written at the end");
-}
+/// State of the thread, which may outlive its Trace.
+class Trace::File {
+ public:
+  File(Setup setup, std::function<void(const std::string& why)> failed)
+      : setup_(std::move(setup)), failed_(std::move(failed)), waiting_(head()), added_bytes_(waiting_.size()) {}
+
+  void add(const std::string& row, const std::vector<Span>& spans);
+  /// On its thread.
+  void write();
+  void fail(const std::string& why);
+  /// From now on add() keeps nothing, and fail() tells nobody.
+  void end();
+
+ private:
+  struct Row {
+    int number = 0;
+    Span::Time free_from{};
+  };
+
+  int row_for(const std::string& name, const Span& span);
+  void put(std::string_view event);
+  void put(int row, const Span& span);
+  [[nodiscard]] std::int64_t microseconds(Span::Time time) const;
+  [[nodiscard]] std::string head() const;
+
+  const Setup setup_;
+  // Of the thread, as the next two.
+  support::Descriptor file_;
+  std::size_t written_bytes_ = 0;
+  std::uint64_t written_dropped_ = 0;
+  std::mutex failing_;
+  std::function<void(const std::string& why)> failed_;  // guarded by failing_; null: was called
+  std::mutex mutex_;
+  bool ended_ = false;  // guarded by mutex_, as all that follows
+  std::string waiting_;
+  std::size_t added_bytes_ = 0;                   // in all
+  std::uint64_t dropped_ = 0;                     // spans
+  std::map<std::string, std::vector<Row>> rows_;  // by name
+  int rows_made_ = 0;
+};
 
 // The clocks of hosts are aligned by what member 0 says of the age of the session, or else by the time of day.
-std::string Trace::head() const {
+std::string Trace::File::head() const {
   const auto now = std::chrono::steady_clock::now();
   const nanoseconds day = std::chrono::system_clock::now().time_since_epoch() - (now - setup_.began);
   return fmt::format(
@@ -82,11 +108,11 @@ std::string Trace::head() const {
 }
 
 // Whole microseconds: a reader that rounds finds each span within the one around it.
-std::int64_t Trace::microseconds(Span::Time time) const {
+std::int64_t Trace::File::microseconds(Span::Time time) const {
   return std::chrono::floor<std::chrono::microseconds>(time - setup_.began).count();
 }
 
-void Trace::add(const std::string& row, const std::vector<Span>& spans) {
+void Trace::File::add(const std::string& row, const std::vector<Span>& spans) {
   if (spans.empty()) return;
   const std::lock_guard lock(mutex_);
   if (ended_) return;
@@ -101,7 +127,7 @@ void Trace::add(const std::string& row, const std::vector<Span>& spans) {
 }
 
 // Spans of one row lie in one another or apart.
-int Trace::row_for(const std::string& name, const Span& span) {
+int Trace::File::row_for(const std::string& name, const Span& span) {
   std::vector<Row>& rows = rows_[name];
   for (Row& row : rows) {
     if (row.free_from > span.began) continue;
@@ -115,12 +141,12 @@ int Trace::row_for(const std::string& name, const Span& span) {
   return rows_made_;
 }
 
-void Trace::put(std::string_view event) {
+void Trace::File::put(std::string_view event) {
   waiting_ += ",\n";
   waiting_ += event;
 }
 
-void Trace::put(int row, const Span& span) {
+void Trace::File::put(int row, const Span& span) {
   const std::int64_t began = microseconds(span.began);
   std::string attributes =
       fmt::format(R"("seconds":{})", std::chrono::duration<double>(span.ended - span.began).count());
@@ -132,15 +158,8 @@ void Trace::put(int row, const Span& span) {
                   attributes));
 }
 
-void Trace::end() {
-  thread_.reset();
-  if (file_ < 0) return;
-  write();
-  close();
-}
-
 // The last lines are written anew each time, in one call with what is new, so that a process that dies leaves a whole file.
-void Trace::write() {
+void Trace::File::write() {
   std::string text;
   std::uint64_t dropped = 0;
   {
@@ -148,34 +167,61 @@ void Trace::write() {
     text.swap(waiting_);
     dropped = dropped_;
   }
-  if (file_ < 0 || (text.empty() && dropped == written_dropped_)) return;
+  if (text.empty() && dropped == written_dropped_) return;
   const std::string last = fmt::format("\n],\"shardwire.spans.dropped\":{}}}\n", dropped);
   try {
-    write_at(file_, text + last, written_bytes_);
+    if (!file_) file_.reset(::open(setup_.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!file_) support::throw_errno("cannot be opened");
+    write_at(file_.get(), text + last, written_bytes_);
     written_bytes_ += text.size();
     written_dropped_ = dropped;
-    if (dropped > 0) report("there are more spans than it may have");
+    if (dropped > 0) fail("there are more spans than it may have");
   } catch (const std::exception& error) {
-    report(error.what());
+    fail(error.what());
     // The file system is full, and has room for the last lines again.
-    if (::ftruncate(file_, static_cast<off_t>(written_bytes_)) == 0) {
-      static_cast<void>(::pwrite(file_, last.data(), last.size(), static_cast<off_t>(written_bytes_)) < 0);
+    if (file_ && ::ftruncate(file_.get(), static_cast<off_t>(written_bytes_)) == 0) {
+      static_cast<void>(::pwrite(file_.get(), last.data(), last.size(), static_cast<off_t>(written_bytes_)) < 0);
     }
-    close();
+    file_.reset();
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    waiting_ = {};
+    written_dropped_ = dropped_;  // nothing is left to write
   }
 }
 
-void Trace::close() {
-  ::close(std::exchange(file_, -1));
-  const std::lock_guard lock(mutex_);
-  ended_ = true;
-  waiting_ = {};
-}
-
-void Trace::report(const std::string& why) {
+void Trace::File::fail(const std::string& why) {
+  const std::lock_guard lock(failing_);
   if (const auto failed = std::exchange(failed_, nullptr)) {
     failed(fmt::format("the trace is incomplete: {}: {}", setup_.path, why));
   }
+}
+
+void Trace::File::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  const std::lock_guard lock(failing_);
+  failed_ = nullptr;
+}
+
+Trace::Trace(Setup setup, std::function<void(const std::string& why)> failed) {
+  const auto interval = setup.interval, patience = setup.patience;
+  file_ = std::make_shared<File>(std::move(setup), std::move(failed));
+  thread_.emplace(interval, patience, [file = file_](bool) { file->write(); });
+  if (thread_->runs()) return;
+  file_->fail("no thread can be started");
+  file_->end();
+}
+
+void Trace::add(const std::string& row, const std::vector<Span>& spans) {
+  file_->add(row, spans);
+}
+
+void Trace::end() {
+  thread_.reset();
+  file_->end();
 }
 
 }  // namespace shardwire::telemetry

@@ -5,8 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,9 +39,10 @@ struct Span {
 /// The file of one member: "trace.json" is "trace-3.json" of member 3.
 std::string trace_file_name(const std::string& name, int member);
 
-/// Keeps a file with the spans of one member, in the JSON format of Chrome's trace events, which Perfetto opens. The file is whole
-/// after each write: at the start, by a thread of its own within a second of each span, and at the end.
-/// Threads: any.
+/// Keeps a file with the spans of one member, in the JSON format of Chrome's trace events, which Perfetto opens. A thread of its own
+/// writes it: at the start, within a second of each span, and at the end. The file is whole after each write.
+/// Threads: any. Only end() waits for the folder, for at most `patience`. A write that hangs longer is the last one: its thread owns
+///          what it uses, and ends once the folder answers.
 class Trace {
  public:
   struct Setup {
@@ -51,12 +51,13 @@ class Trace {
     int member = 0;
     std::uint64_t session = 0;  ///< its number, the same for all members
     Span::Time session_began{};
-    Span::Time began{};                                            ///< no span begins earlier
-    std::chrono::milliseconds interval = std::chrono::seconds(1);  ///< between writes
-    std::size_t max_waiting_bytes = 16 << 20;                      ///< of spans that are not written yet
+    Span::Time began{};                                             ///< no span begins earlier
+    std::chrono::milliseconds interval = std::chrono::seconds(1);   ///< between writes
+    std::chrono::milliseconds patience = std::chrono::seconds(10);  ///< with the last write
+    std::size_t max_waiting_bytes = 16 << 20;                       ///< of spans that are not written yet
     std::size_t max_file_bytes = 256 << 20;
   };
-  /// `failed`: receives, once, why the file lacks spans. Called by the constructor, by end() or on the thread of the file.
+  /// `failed`: receives, once, why the file lacks spans. Called by the constructor or on the thread, never after the end.
   Trace(Setup setup, std::function<void(const std::string& why)> failed);
   ~Trace() { end(); }
   Trace(const Trace&) = delete;
@@ -70,33 +71,9 @@ class Trace {
   void end();
 
  private:
-  struct Row {
-    int number = 0;
-    Span::Time free_from{};
-  };
+  class File;
 
-  int row_for(const std::string& name, const Span& span);
-  void put(std::string_view event);
-  void put(int row, const Span& span);
-  [[nodiscard]] std::int64_t microseconds(Span::Time time) const;
-  [[nodiscard]] std::string head() const;
-  void write();
-  void close();
-  void report(const std::string& why);
-
-  const Setup setup_;
-  // Used by one thread at a time, as the next three.
-  std::function<void(const std::string& why)> failed_;  // null: was called
-  int file_ = -1;
-  std::size_t written_bytes_ = 0;
-  std::uint64_t written_dropped_ = 0;
-  std::mutex mutex_;
-  bool ended_ = false;  // guarded by mutex_, as all that follows but the thread
-  std::string waiting_;
-  std::size_t added_bytes_ = 0;                   // in all
-  std::uint64_t dropped_ = 0;                     // spans
-  std::map<std::string, std::vector<Row>> rows_;  // by name
-  int rows_made_ = 0;
+  std::shared_ptr<File> file_;  // owners: this and its thread
   std::optional<WriterThread> thread_;
 };
 

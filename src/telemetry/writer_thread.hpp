@@ -12,8 +12,6 @@ namespace shardwire::telemetry {
 /// at most `patience`. A call that hangs longer is the last one: the thread owns the function, and ends when it returns.
 class WriterThread {
  public:
-  static constexpr std::chrono::hours unlimited{24 * 365};
-
   /// `regular`: neither the first call nor the last.
   using Write = std::function<void(bool regular)>;
 
