@@ -71,8 +71,9 @@ StageSeconds StageClock::seconds() const {
 }
 
 std::vector<telemetry::Span> StageClock::spans(std::vector<telemetry::Attribute> attributes) const {
-  attributes.push_back({"shardwire.seconds.join", seconds_.join});
-  std::vector<telemetry::Span> spans{{"shardwire.restore", began_, stage_began_, std::move(attributes)}};
+  attributes.emplace_back("shardwire.seconds.join", seconds_.join);
+  std::vector<telemetry::Span> spans;
+  spans.push_back({"shardwire.restore", began_, stage_began_, std::move(attributes)});
   spans.insert(spans.end(), spans_.begin(), spans_.end());
   return spans;
 }
