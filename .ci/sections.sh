@@ -297,7 +297,7 @@ package() {
 # With a library of its own, all cases, and tests of other frameworks.
 own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch torchrun oracle adapters; }
 # In the environment that one of the two has made.
-examples() { cases 'examples for PyTorch and Kubernetes' tests/examples/check build-ci-python; }
+examples() { cases 'examples for Python, PyTorch and Kubernetes' tests/examples/check build-ci-python; }
 # Programs alone, out of Debian's package, and kept for the next run: an installed package would start a server.
 get_prometheus() {
   command -v prometheus || [[ -x build-ci-prometheus/usr/bin/prometheus ]] && return
