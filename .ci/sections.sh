@@ -155,7 +155,7 @@ cuda_toolkit() {
   command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]] && return
   [[ -n $(compgen -G "$toolkit_nvcc") ]] && return
   python3 -m venv build-ci-cuda
-  build-ci-cuda/bin/pip install --quiet --no-cache-dir nvidia-cuda-{nvcc,crt,cccl,runtime}==13.0.* nvidia-nvvm==13.0.*
+  build-ci-cuda/bin/pip install --quiet --no-cache-dir nvidia-cuda-{nvcc,crt,cccl,runtime}==13.0.* nvidia-{nvvm,nvtx}==13.0.*
 }
 toolkit_nvcc="$PWD/build-ci-cuda/lib/python3*/site-packages/nvidia/cu13/bin/nvcc"
 

@@ -20,6 +20,13 @@ const char* name_of(Stage stage) {
   return names[static_cast<std::size_t>(stage)];
 }
 
+// Of a stage that has an account.
+const char* span_name_of(Stage stage) {
+  constexpr const char* names[] = {"shardwire.restore.plan", "shardwire.restore.bind", "shardwire.restore.move",
+                                   "shardwire.restore.verify", "shardwire.restore.commit"};
+  return names[static_cast<std::size_t>(stage)];
+}
+
 // Time for bytes in flight when a restore is stopped.
 constexpr auto stopping_grace = std::chrono::milliseconds(500);
 // Each costs a plan and a connection. A withdrawal of another publication of the same source causes only a few.
@@ -47,7 +54,7 @@ void StageClock::enter(Stage stage) {
   const Clock::Time now = clock_.now();
   *account_ += seconds_of(now - stage_began_);
   if (keeps_spans_ && spans_.size() < max_spans) {
-    spans_.push_back({fmt::format("shardwire.restore.{}", account_name_), stage_began_, now});
+    spans_.push_back({account_name_, stage_began_, now});
   }
   stage_began_ = now;
   stage_ = stage;
@@ -57,11 +64,15 @@ void StageClock::enter(Stage stage) {
     case Stage::move: account_ = &seconds_.move; break;
     case Stage::verify: account_ = &seconds_.verify; break;
     case Stage::commit: account_ = &seconds_.commit; break;
-    case Stage::stopping:
+    case Stage::stopping: return;
     case Stage::done:
-    case Stage::failed: return;
+    case Stage::failed:
+      stage_range_.end();
+      restore_range_.end();
+      return;
   }
-  account_name_ = name_of(stage);
+  account_name_ = span_name_of(stage);
+  stage_range_.begin(account_name_);
 }
 
 StageSeconds StageClock::seconds() const {

@@ -15,6 +15,7 @@
 #include "restore/wait_clock.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/report.hpp"
+#include "telemetry/profiler_range.hpp"
 #include "telemetry/trace.hpp"
 
 namespace shardwire::restore {
@@ -41,10 +42,12 @@ class StageClock {
   Clock::Time stage_began_;
   Stage stage_ = Stage::plan;
   StageSeconds seconds_;
-  double* account_ = &seconds_.plan;   // account of the running stage
-  const char* account_name_ = "plan";  // its name
+  double* account_ = &seconds_.plan;                     // account of the running stage
+  const char* account_name_ = "shardwire.restore.plan";  // of its spans
   const bool keeps_spans_;
   std::vector<telemetry::Span> spans_;
+  telemetry::ProfilerRange restore_range_{"shardwire.restore"};
+  telemetry::ProfilerRange stage_range_{account_name_};
 };
 
 /// One restore as the session and the caller's handle see it: its deadline, progress and end. If only a publication or

@@ -15,6 +15,7 @@
 #include "shardwire/version.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/metrics_server.hpp"
+#include "telemetry/profiler_range.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire::detail {
@@ -55,6 +56,7 @@ void SessionState::make_metrics(const Telemetry& callbacks) {
 }
 
 void SessionState::join_and_count(WallClock::time_point began) {
+  const telemetry::ProfilerRange range("shardwire.join");
   if (!metrics_) return join(began);
   if (!bootstrap.guest) write_metrics();
   std::exception_ptr failure;
@@ -112,6 +114,7 @@ void SessionState::begin_trace(WallClock::time_point began) {
 
 std::shared_ptr<PublicationState> SessionState::counted(
     const PublishOptions& options, support::FunctionRef<std::shared_ptr<PublicationState>()> publish) {
+  const telemetry::ProfilerRange range("shardwire.publish");
   if (!metrics_ && !trace_) return publish();
   static_cast<void>(running());  // in a child of fork() a thread of the parent may hold the locks of both forever
   const auto began = WallClock::now();
@@ -144,6 +147,7 @@ std::shared_ptr<PublicationState> SessionState::counted(
 // The report of an error is that of the step that failed here.
 ExchangeResult SessionState::counted_exchange(const Catalog& held, const Catalog& wanted,
                                               const ExchangeOptions& options, Exchanging& host) {
+  const telemetry::ProfilerRange range("shardwire.exchange");
   if (!metrics_ && !trace_) return run_exchange(held, wanted, options, host);
   const auto began = WallClock::now();
   const auto ended = [&](const RestoreReport& report, const std::exception_ptr& error) {
