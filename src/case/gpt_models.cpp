@@ -125,7 +125,8 @@ std::vector<CaseTensor> after_layers_of_gpt(const Model& model, const Names& nam
   LayerTensors all("", layers);
   if (model.final_norm) all.add_norm(fmt::format("{}{}", names.model, names.norm), model.width, true);
   const Extent width = model.embedding_width == 0 ? model.width : model.embedding_width;
-  if (!model.tied) all.add_linear(std::string(names.head), model.vocabulary, width, model.family == Family::phi);
+  if (!model.tied) all.add_linear(std::string(names.head), model.vocabulary, width);
+  if (model.family == Family::phi) all.add(fmt::format("{}.bias", names.head), {model.vocabulary});  // tied or not
   return all.take();
 }
 

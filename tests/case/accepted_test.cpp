@@ -402,6 +402,17 @@ BOOST_DATA_TEST_CASE(configs_give_the_names_of_the_library, boost::unit_test::da
   BOOST_TEST(text == sample.tensors);
 }
 
+BOOST_AUTO_TEST_CASE(a_tied_head_keeps_its_bias) {
+  const Model model =
+      model_of(R"j({"model_type": "phi", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 20,
+    "num_attention_heads": 4, "vocab_size": 10, "tie_word_embeddings": true})j");
+  const auto tensors = tensors_of(model, model.layers, true);
+  BOOST_TEST(tensors[tensors.size() - 2].fqn == "model.final_layernorm.bias");
+  BOOST_TEST(tensors.back().fqn == "lm_head.bias");
+  BOOST_TEST(to_string(tensors.back().shape) == "(10,)");
+  BOOST_TEST(tensors.back().rule == "row");
+}
+
 BOOST_AUTO_TEST_CASE(a_config_whose_tensors_are_not_known_is_refused) {
   const auto refusal = [](const char* vision) {
     const File file("config.json", fmt::format(R"j({{"model_type": "gemma3", "text_config": {{}}{}}})j", vision));
