@@ -203,6 +203,7 @@ void read_gemma3_with_vision(const Config& config, Model& model) {
                                     given);
   const Node text(fields, given.place());
   read_gemma3(Config(text), model);
+  model.tied = config.flag("tie_word_embeddings", model.tied);  // version 5 of the library writes it here
   model.prefix = "language_model.";
   const Node given_vision = config.part("vision_config");
   const Json vision_fields = with_defaults({{"num_hidden_layers", 12},

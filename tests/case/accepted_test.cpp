@@ -413,6 +413,21 @@ BOOST_AUTO_TEST_CASE(a_tied_head_keeps_its_bias) {
   BOOST_TEST(tensors.back().rule == "row");
 }
 
+BOOST_AUTO_TEST_CASE(the_outer_config_ties_the_head_and_else_the_inner_one) {
+  const auto last = [](const char* outer, const char* inner) {
+    const Model model =
+        model_of(fmt::format(R"j({{"model_type": "gemma3", {}"text_config": {{{}"num_hidden_layers": 1}},
+      "vision_config": {{"vision_use_head": false}}}})j",
+                             outer, inner));
+    return tensors_of(model, model.layers, true).back().fqn;
+  };
+  BOOST_TEST(last("", "") == "language_model.model.norm.weight");
+  BOOST_TEST(last(R"j("tie_word_embeddings": false, )j", "") == "language_model.lm_head.weight");
+  BOOST_TEST(last("", R"j("tie_word_embeddings": false, )j") == "language_model.lm_head.weight");
+  BOOST_TEST(last(R"j("tie_word_embeddings": true, )j", R"j("tie_word_embeddings": false, )j") ==
+             "language_model.model.norm.weight");
+}
+
 BOOST_AUTO_TEST_CASE(a_config_whose_tensors_are_not_known_is_refused) {
   const auto refusal = [](const char* vision) {
     const File file("config.json", fmt::format(R"j({{"model_type": "gemma3", "text_config": {{}}{}}})j", vision));
