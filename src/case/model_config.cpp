@@ -222,6 +222,9 @@ void read_gemma3_with_vision(const Config& config, Model& model) {
 }
 
 void read_gpt2(const Config& config, Model& model) {
+  if (config.flag("add_cross_attention", false)) {
+    config.part("add_cross_attention").refuse("only models without cross-attention are known: it must be false");
+  }
   model.layers = config.count("n_layer", max_layers);
   model.vocabulary = config.size("vocab_size");
   model.width = config.size("n_embd");

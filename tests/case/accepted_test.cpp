@@ -428,20 +428,26 @@ BOOST_AUTO_TEST_CASE(the_outer_config_ties_the_head_and_else_the_inner_one) {
              "language_model.model.norm.weight");
 }
 
+std::string refusal_of(const std::string& config) {
+  const File file("config.json", config);
+  try {
+    load_model_config(file.path());
+  } catch (const CaseError& error) {
+    return std::string(error.what()).substr(file.path().size());
+  }
+  return "accepted";
+}
+
 BOOST_AUTO_TEST_CASE(a_config_whose_tensors_are_not_known_is_refused) {
   const auto refusal = [](const char* vision) {
-    const File file("config.json", fmt::format(R"j({{"model_type": "gemma3", "text_config": {{}}{}}})j", vision));
-    try {
-      load_model_config(file.path());
-    } catch (const CaseError& error) {
-      return std::string(error.what()).substr(file.path().size());
-    }
-    return std::string("accepted");
+    return refusal_of(fmt::format(R"j({{"model_type": "gemma3", "text_config": {{}}{}}})j", vision));
   };
   BOOST_TEST(refusal("") == ": the field 'vision_config' is missing");
   BOOST_TEST(refusal(R"j(, "vision_config": {"vision_use_head": true})j") ==
              ": vision_config: only models without a head of vision are known: \"vision_use_head\" must be false");
   BOOST_TEST(refusal(R"j(, "vision_config": 3)j") == ": vision_config: an object is expected, this is number");
+  BOOST_TEST(refusal_of(R"j({"model_type": "gpt_bigcode", "add_cross_attention": true})j") ==
+             ": add_cross_attention: only models without cross-attention are known: it must be false");
 }
 
 BOOST_AUTO_TEST_CASE(a_config_gives_what_a_named_model_has) {
