@@ -234,15 +234,23 @@ void read_gpt2(const Config& config, Model& model) {
   model.tied = config.flag("tie_word_embeddings", true);
 }
 
+void read_heads(const Config& config, const char* field, Model& model) {
+  model.heads = config.size(field);
+  if (model.width % model.heads != 0) {
+    config.part(field).refuse(fmt::format("{} does not divide the width, {}", model.heads, model.width));
+  }
+  model.head_dim = model.width / model.heads;
+}
+
 // Of one head, if all query heads share its keys and values.
 void read_one_kv_head(Model& model) {
   model.kv_heads = 1;
-  model.qkv_width = model.width + 2 * (model.width / model.heads);
+  model.qkv_width = model.width + 2 * model.head_dim;
 }
 
 void read_gpt_bigcode(const Config& config, Model& model) {
   read_gpt2(config, model);
-  model.heads = config.size("n_head");
+  read_heads(config, "n_head", model);
   if (config.flag("multi_query", true)) read_one_kv_head(model);
 }
 
@@ -270,13 +278,13 @@ void read_falcon(const Config& config, Model& model) {
   model.vocabulary = config.size("vocab_size");
   model.width = config.size("hidden_size");
   model.hidden = config.size("ffn_hidden_size", 4 * model.width);
-  model.heads = config.size("num_attention_heads");
+  read_heads(config, "num_attention_heads", model);
   model.qkv_bias = model.output_bias = model.mlp_bias = config.flag("bias", false);
   model.tied = config.flag("tie_word_embeddings", true);
   const bool grouped = config.flag("new_decoder_architecture", false);
   if (grouped) {
     model.kv_heads = config.size("num_kv_heads", model.heads);
-    model.qkv_width = (model.heads + 2 * model.kv_heads) * (model.width / model.heads);
+    model.qkv_width = (model.heads + 2 * model.kv_heads) * model.head_dim;
   } else if (config.flag("multi_query", true)) {
     read_one_kv_head(model);
   } else {

@@ -446,6 +446,8 @@ BOOST_AUTO_TEST_CASE(a_config_whose_tensors_are_not_known_is_refused) {
   BOOST_TEST(refusal(R"j(, "vision_config": {"vision_use_head": true})j") ==
              ": vision_config: only models without a head of vision are known: \"vision_use_head\" must be false");
   BOOST_TEST(refusal(R"j(, "vision_config": 3)j") == ": vision_config: an object is expected, this is number");
+  BOOST_TEST(refusal_of(R"j({"model_type": "falcon", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 3,
+    "vocab_size": 10})j") == ": num_attention_heads: 3 does not divide the width, 8");
   BOOST_TEST(refusal_of(R"j({"model_type": "gpt_bigcode", "add_cross_attention": true})j") ==
              ": add_cross_attention: only models without cross-attention are known: it must be false");
 }
