@@ -53,7 +53,7 @@ class Barriers {
   }
   std::optional<Error> reason(Duration at_most) {
     std::unique_lock lock(mutex_);
-    const Duration time = at_most == Duration::zero() ? at_most : patience;  // members are slow on a busy machine
+    const Duration time = at_most == Duration::zero() ? at_most : 40s;  // members are slow on a busy machine
     changed_.wait_for(lock, time, [&] { return reason_.has_value(); });
     return reason_;
   }

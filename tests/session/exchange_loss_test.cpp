@@ -52,7 +52,10 @@ class Job {
   void begin_and_await(Swap& swap, ByteCount bytes) {
     begin(swap);
     while (!has_come_to(bytes)) {
-      outcomes(true);
+      for (const Outcome& outcome : outcomes(true)) {
+        BOOST_TEST_REQUIRE((outcome.good || outcome.code == ErrorCode::timed_out), outcome.text);
+      }
+      BOOST_TEST_REQUIRE(swap.deadline_seconds < 1000);
       swap.deadline_seconds *= 2;
       begin(swap);
     }

@@ -64,13 +64,10 @@ struct Job {
   }
 
   /// Reads the tensor; these members become slow once a tenth of the smaller one has arrived. On a busy machine a source may be
-  /// silent for the notice, and the restore begins again with a longer one.
+  /// silent for the notice, and the restore begins again, three times at most.
   RestoreReport restore_while_slow(const std::vector<int>& members, RestoreOptions options) {
     RestoreReport report = restore_once(members, options);
-    while (!report.lost.empty() && options.notice < 10s) {
-      options.notice *= 2;
-      report = restore_once(members, options);
-    }
+    for (int again = 0; again < 3 && !report.lost.empty(); ++again) report = restore_once(members, options);
     return report;
   }
   RestoreReport restore_once(const std::vector<int>& members, RestoreOptions options) {

@@ -58,8 +58,7 @@ class BlockedInMove {
   BlockedInMove(Restore& restore, ByteCount bytes, const std::function<void()>& begin) : restore_(restore) {
     restore.on_progress(
         [state = state_, bytes](const Progress& progress) {
-          const std::string_view stage = progress.stage;
-          if (progress.done_bytes < bytes || stage == "done" || stage == "failed") return;
+          if (progress.done_bytes < bytes || std::string_view(progress.stage) != "move") return;
           state->note(true);
           state->over.wait();
         },

@@ -45,7 +45,7 @@ def zeros() -> dict[str, Any]:
 
 
 def load(session: sw.Session, wanted: dict[str, Any], planner: Any = None, reader: Any = None, **options: Any) -> None:
-    dcp.load(wanted, storage_reader=reader or swt.PeerReader(session, timeout=5, **options), planner=planner, no_dist=True)
+    dcp.load(wanted, storage_reader=reader or swt.PeerReader(session, timeout=60, **options), planner=planner, no_dist=True)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_two_names_of_one_tensor(session, whole, place):
             load(session, {"a": tensor, "c": tensor}, name="tied")
         assert torch.equal(tensor, torch.ones(3, 4)) and whole.sum() == 12  # those of the first entry
         tensor.zero_()
-        reader = swt.PeerReader(session, name="tied", timeout=5)
+        reader = swt.PeerReader(session, name="tied", timeout=60)
         load(session, {"a": tensor, "b": tensor}, reader=reader)
         other, third = torch.zeros(3, 4), torch.zeros(3, 4)
         load(session, {"a": third, "b": third, "c": other}, name="tied")
@@ -158,7 +158,7 @@ def test_two_names_of_a_tensor_that_is_read_in_several_parts(session):
     rows, tensor = torch.arange(18.0).reshape(6, 3), torch.zeros(6, 3)
     other = rows.clone()
     other[3] = -1
-    reader = swt.PeerReader(session, name="pairs", timeout=5)
+    reader = swt.PeerReader(session, name="pairs", timeout=60)
     with swt.publish_state_dict(session, {"a": rows, "b": rows, "c": other}, name="pairs"):
         load(session, {"a": tensor, "b": tensor}, Pairs(a=[(0, 0), (2, 3)], b=[(2, 3), (0, 0)]), reader)
         assert tensor[:, 0].tolist() == [0, 3, 0, 6, 9, 0] and reader.report.needed_bytes == 2 * 4 * 3 * 4
@@ -172,7 +172,7 @@ def test_two_names_of_a_tensor_that_is_read_in_several_parts(session):
 
 
 def test_a_reader_serves_several_loads_and_steps(session, published):
-    reader, wanted = swt.PeerReader(session, timeout=5), {"model": {"w": torch.zeros(3, 4)}}
+    reader, wanted = swt.PeerReader(session, timeout=60), {"model": {"w": torch.zeros(3, 4)}}
     for _ in range(2):
         load(session, wanted, reader=reader)
     assert torch.equal(wanted["model"]["w"], state()["model"]["w"])
@@ -186,9 +186,9 @@ def test_a_reader_serves_several_loads_and_steps(session, published):
 def test_a_reader_that_does_not_wait(session, published):
     wanted = {"model": {"w": torch.zeros(3, 4)}}
     with pytest.raises(dcp.CheckpointException, match="nobody publishes step 9") as raised:
-        load(session, wanted, reader=swt.PeerReader(session, step=9, timeout=5, wait=False))
+        load(session, wanted, reader=swt.PeerReader(session, step=9, timeout=60, wait=False))
     assert type(raised.value.failures[0][0]) is sw.StepMismatch
-    load(session, wanted, reader=swt.PeerReader(session, step=4, timeout=5, wait=False))
+    load(session, wanted, reader=swt.PeerReader(session, step=4, timeout=60, wait=False))
     assert torch.equal(wanted["model"]["w"], state()["model"]["w"])
 
 
@@ -196,7 +196,7 @@ class Late(swt.PeerReader):
     """The sources go on to step 5 once this rank has looked, and before another rank looks."""
 
     def __init__(self, session: sw.Session, published: sw.Publication, others_see: int, later: Any = None) -> None:
-        super().__init__(session, timeout=5)
+        super().__init__(session, timeout=60)
         self.published, self.others_see, self.later = published, others_see, later or state()
         if later is None:
             self.later["model"]["w"] += 1
@@ -229,7 +229,7 @@ def test_ranks_do_not_go_on_to_another_step_one_by_one(session, published):
 
 
 def test_the_coordinator_passes_plans_on_as_they_are(session, published):
-    reader = swt.PeerReader(session, timeout=5)
+    reader = swt.PeerReader(session, timeout=60)
     planner = DefaultLoadPlanner()
     planner.set_up_planner(zeros(), reader.read_metadata())
     plan = planner.create_local_plan()
