@@ -69,6 +69,7 @@ class Trace::File {
     Span::Time free_from{};
   };
 
+  bool open();
   int row_for(const std::string& name, const Span& span);
   void put(std::string_view event);
   void put(int row, const Span& span);
@@ -158,6 +159,23 @@ void Trace::File::put(int row, const Span& span) {
                   attributes));
 }
 
+// False: the owner gave up while the folder hung, and a later session may write this file.
+bool Trace::File::open() {
+  file_.reset(::open(setup_.path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_) support::throw_errno("cannot be opened");
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) {
+      file_.reset();
+      return false;
+    }
+  }
+  if (::ftruncate(file_.get(), 0) != 0 && errno != EINVAL) {  // EINVAL: a device
+    support::throw_errno("cannot be emptied");
+  }
+  return true;
+}
+
 // The last lines are written anew each time, in one call with what is new, so that a process that dies leaves a whole file.
 void Trace::File::write() {
   std::string text;
@@ -170,8 +188,7 @@ void Trace::File::write() {
   if (text.empty() && dropped == written_dropped_) return;
   const std::string last = fmt::format("\n],\"shardwire.spans.dropped\":{}}}\n", dropped);
   try {
-    if (!file_) file_.reset(::open(setup_.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!file_) support::throw_errno("cannot be opened");
+    if (!file_ && !open()) return;
     write_at(file_.get(), text + last, written_bytes_);
     written_bytes_ += text.size();
     written_dropped_ = dropped;
