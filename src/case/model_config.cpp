@@ -178,7 +178,9 @@ void read_gemma3(const Config& config, Model& model) {
 // The library leaves out the fields of an inner config that have the default of its class.
 Json with_defaults(Json fields, const Node& given) {
   given.require_object();
-  fields.update(given.json());
+  for (const auto& [name, value] : given.json().items()) {
+    if (!value.is_null()) fields[name] = value;
+  }
   return fields;
 }
 

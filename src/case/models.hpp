@@ -42,9 +42,9 @@ struct Experts {
   std::vector<int> dense_layers{};
 };
 
-/// The part that sees, as in Gemma 3: SigLIP without its head, and a projection to the width of the language model.
+/// The vision tower, as in Gemma 3: SigLIP without its head, and a projection to the width of the language model.
 struct Vision {
-  int layers = 0;  ///< 0: the model does not see
+  int layers = 0;  ///< 0: no vision tower
   Extent width = 0;
   Extent hidden = 0;
   Extent channels = 0;

@@ -78,8 +78,16 @@ int expert_of(std::string_view fqn) {
 
 }  // namespace
 
+bool is_vision(std::string_view fqn) {
+  const auto is_under = [&](std::string_view module) {
+    const std::size_t at = fqn.find(module);
+    return at != std::string_view::npos && (at == 0 || fqn[at - 1] == '.');
+  };
+  return is_under("vision_tower.") || is_under("vision_model.");
+}
+
 Split split_of(std::string_view fqn) {
-  if (fqn.starts_with("vision_tower.")) return {};  // no usual plan splits it
+  if (is_vision(fqn)) return {};
   Split split{.expert = expert_of(fqn)};
   const bool bias = take_end(fqn, ".bias");
   if (!bias && !take_end(fqn, ".weight")) return split;

@@ -16,9 +16,11 @@ struct Split {
 
   bool operator==(const Split&) const = default;
 };
-Split split_of(std::string_view fqn);
 /// A name of no module, for CaseTensor::split_as of what is not split.
 inline constexpr std::string_view whole_module = "whole";
+/// True for tensors of a vision tower, which no usual plan splits.
+bool is_vision(std::string_view fqn);
+Split split_of(std::string_view fqn);
 /// The same for a tensor, if it has the dim.
 inline Split split_of(const CaseTensor& tensor) {
   Split split = split_of(tensor.split_as.empty() ? tensor.fqn : tensor.split_as);

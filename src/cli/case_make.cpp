@@ -103,7 +103,9 @@ void read_index(const MakeWords& words, MadeCase& made) {
                           support::counted(checkpoint.left_out, "tensor"));
   }
   if (made.source.tensor == 1 && made.target.tensor == 1) return;
-  const auto unknown = [](const CaseTensor& one) { return one.shape.size() > 1 && split_of(one).dim < 0; };
+  const auto unknown = [](const CaseTensor& one) {
+    return one.shape.size() > 1 && split_of(one).dim < 0 && !is_vision(one.fqn);
+  };
   const auto count = std::ranges::count_if(made.tensors, unknown);
   if (count == 0) return;
   support::write_stderr("shardwire: each rank of tp has the whole of {}, whose names tell nothing else, such as {}\n",
