@@ -177,6 +177,7 @@ std::optional<Outcome> run_launched(const Setup& setup, const Bootstrap& bootstr
   Session session = join(setup, bootstrap);
   SessionMeeting meeting(session, setup.timeout);
   ByteCount done_bytes = 0;
+  if (bootstrap.rank == 0) progress(0);
   auto members = take_turns(setup, session, meeting, {bootstrap.rank, true},
                             [&](ByteCount bytes) { progress(done_bytes += bytes); });
   leave(session);

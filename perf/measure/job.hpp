@@ -19,8 +19,8 @@ struct Outcome {
   bool one_clock = true;  ///< all spans are of one host
 };
 
-/// Called about twice a second, and after each turn if a launcher has started the members, with the bytes of turns that are
-/// done: see bytes_of_turns().
+/// With the bytes of turns that are done: see bytes_of_turns(). run_here() calls it about twice a second, run_launched() on
+/// member 0 at the start and after each turn.
 using OnProgress = std::function<void(ByteCount done_bytes)>;
 
 /// Runs all members on this host: a process each, or threads of one process over loopback. `mpi_program`: see

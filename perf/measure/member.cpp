@@ -170,7 +170,11 @@ class Contest {
     span.begin_ns = now_ns();
     take(turn, repeat);
     span.end_ns = now_ns();
-    if (role_.member == 0 && done_) done_(measurement_.needed_bytes);
+    if (role_.member == 0 && done_) {
+      const auto before = cpu_now_ns();
+      done_(measurement_.needed_bytes);
+      span.cpu_ns -= cpu_now_ns() - before;
+    }
     // The processor time of one process is counted once.
     if (!role_.alone && role_.member != 0) {
       last_ = &unused_;

@@ -15,8 +15,8 @@ namespace shardwire::cli {
 std::string_view awaited_of(std::string_view log_line);
 
 /// Shows the progress of a job of many members on standard error: a bar on a terminal, elsewhere a line for each phase of
-/// the first restore, and a line each ten seconds. The phase "measure", of `shardwire perf`, has no line at its begin. A phase that lasts names the ranks that have not finished it, and what
-/// the first of them waits for.
+/// the first restore, and a line each ten seconds. The phase "measure", of `shardwire perf`, has no line when it begins. A
+/// phase that lasts names the ranks that have not finished it, and what the first of them waits for.
 class JobProgress {
  public:
   using WallClock = std::chrono::steady_clock;
