@@ -12,7 +12,7 @@ from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Restore, Se
 from .._types import Replicas, Verify
 from ._absent import OneElement
 from ._awaiting import Deadline, reading
-from ._model import synchronize, text_of
+from ._model import text_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +55,11 @@ Tie = tuple[TensorKey, TensorKey, torch.Tensor, torch.Tensor]
 
 
 def copies_of(parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """New memory in one piece, which receives what belongs into these parts of a tensor. They keep their strides."""
+    """New memory in one piece, which receives what belongs into these parts of a tensor. They keep their strides.
+    Call synchronize() before it is written."""
     spans = [1 + sum((extent - 1) * stride for extent, stride in zip(part.shape, part.stride())) if part.numel() else 0 for part in parts]
     memory = torch.empty(sum(spans), dtype=parts[0].dtype, device=parts[0].device)
-    synchronize([memory])
-    return [place.as_strided(part.shape, part.stride()) for part, place in zip(parts, memory.split(spans))]
+    return [place.as_strided(part.shape, part.stride()) for part, place in zip(parts, torch.split(memory, spans))]
 
 
 def require_equal(ties: Iterable[Tie]) -> None:

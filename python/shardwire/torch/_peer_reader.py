@@ -185,12 +185,11 @@ class PeerReader(StorageReader):
             here = [tensor for _, tensor in tensors[name]] if whole is None else [whole.tensor]
             self._require_type(key, here[0])
             first = [memories.first(part, key) for part in here]
-            if key in first:
-                written += here
-            else:  # another name of memory that is read into already
+            if key not in first:  # another name of memory that is read into already
                 copies = copies_of(here)
                 ties += zip(first, [key] * len(here), here, copies)
                 here = copies
+            written += here
             local = self._local(name, [item for item, _ in tensors[name]], here) if whole is None else (
                 dataclasses.replace(whole, tensor=here[0]))
             add_tensor(wanted, key, local, here)

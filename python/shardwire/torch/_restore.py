@@ -27,7 +27,7 @@ from ._extra import received_extra, request_extra
 from ._hooks import is_of_hooks, load_optimizer, loader, loads
 from ._layouts import Local, Ranks
 from ._lists import Tensors, is_one, sent_tensors, tensors_in, tensors_of, with_tensors
-from ._model import PLAIN, Memories, add_tensor, buffers, extra_states, reshard, text_of
+from ._model import PLAIN, Memories, add_tensor, buffers, extra_states, reshard, synchronize, text_of
 from ._moving import RestoreResult, copies_of, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           steps_on_device)
@@ -458,6 +458,7 @@ def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Publi
         for key, local in dict(part for tie in tied for part in tie).items():
             [copies[key]] = copies_of([local.tensor])
             add_tensor(catalog, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
+        synchronize(copies.values())
         session.restore(catalog, **request).wait()
         require_equal((first, second, copies[first], copies[second]) for (first, _), (second, _) in tied)
 
@@ -491,8 +492,8 @@ def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | N
             wanted = parts if isinstance(parts, ModelCatalog) else catalogs.of(ranks, True, asked, policy, parts)
             if not wanted.requested:
                 require_alike(wanted.declared, published)
-                wanted.declared.clear()
                 _request_values(wanted, listed, published, policy)
+                wanted.declared.clear()
                 wanted.requested = True
             with reading(session, name, inventory):
                 _require_equal_ties(session, wanted, published, policy, {

@@ -21,7 +21,7 @@ from torch.distributed.tensor import Shard as SplitDim
 
 import shardwire as sw
 import shardwire.torch as swt
-from shardwire.torch import _moving, _peer_reader, _state_dict
+from shardwire.torch import _peer_reader, _state_dict
 from shardwire.torch._model import synchronize
 
 
@@ -99,7 +99,7 @@ def test_two_names_of_one_tensor(session, whole, place):
 
 def test_queued_work_on_devices_ends_before_memory_is_read_or_overwritten(session, monkeypatch):
     calls: list[Any] = []
-    for module in (_moving, _peer_reader, _state_dict):
+    for module in (_peer_reader, _state_dict):
         monkeypatch.setattr(module, "synchronize", lambda tensors: calls.extend(tensor.data_ptr() for tensor in tensors))
     publish, restore = sw.Session.publish, sw.Session.restore
     monkeypatch.setattr(sw.Session, "publish", lambda *given, **options: calls.append("publish") or publish(*given, **options))
@@ -107,8 +107,9 @@ def test_queued_work_on_devices_ends_before_memory_is_read_or_overwritten(sessio
     held, twin, wanted = torch.ones(3), torch.ones(3), torch.zeros(3)
     with swt.publish_state_dict(session, {"a": held, "b": twin}, name="queued"):
         load(session, {"a": wanted, "b": wanted}, name="queued")
-    copy = calls[3]
-    assert calls == [held.data_ptr(), twin.data_ptr(), "publish", copy, wanted.data_ptr(), "restore"]
+    copy = calls[4]
+    assert calls == [held.data_ptr(), twin.data_ptr(), "publish", wanted.data_ptr(), copy, "restore"]
+    assert copy != wanted.data_ptr()
 
 
 def test_each_device_of_tensors_is_waited_for_once(monkeypatch):
