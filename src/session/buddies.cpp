@@ -255,7 +255,7 @@ void BuddyCopies::make(const detail::PublicationState& of, const restore::BuddyT
     if (places_.size() >= max_catalogs) places_.clear();
     places = places_.emplace(std::pair(copy.record.manifest, rank), places_for_copy(*copy.manifest, Rank{rank})).first;
   }
-  Keeping keeping({host_.running(), *host_.keeper, *host_.memory, *host_.kept, interruption_},
+  Keeping keeping({host_.running(), *host_.core, *host_.memory, *host_.kept, interruption_},
                   {.publication = of.name,
                    .step = of.step,
                    .layout_rank = rank,

@@ -51,7 +51,7 @@ class BuddyCopies {
         restore;
     std::function<void(std::uint64_t buffer, const KeptCopies::Copy&)> copied;  ///< on the loop
     std::function<void(LogLevel, const std::string&)> log;                      ///< on the loop
-    KeeperHost* keeper = nullptr;                                               ///< on the loop
+    Core* core = nullptr;                                                       ///< on the loop
     const MemoryTable* memory = nullptr;
     KeptMemory* kept = nullptr;
     StartThread start_thread;

@@ -180,7 +180,7 @@ void Core::report_log_failure() {
 }
 
 // A keeper that is there again after its end has to hear of the session again.
-void Core::meet_keeper(Met met) {
+void Core::meet_keeper(std::function<void(const std::exception_ptr& error)> met) {
   if (!keeper_) {
     return met(std::make_exception_ptr(
         Error(ErrorCode::invalid_argument, "no keeper was named (SessionOptions::keeper, SHARDWIRE_KEEPER)")));

@@ -42,7 +42,7 @@ struct Kept {
 
 /// All parts of a session that live on its loop: connections, membership, publications, running restores.
 /// Threads: made, used and destroyed on the loop's thread.
-class Core : public KeeperHost, private Membership::Host {
+class Core : private Membership::Host {
  public:
   struct Setup {
     Bootstrap bootstrap;
@@ -85,9 +85,10 @@ class Core : public KeeperHost, private Membership::Host {
   void defer(std::function<void()> task) override;
 
   // --- the keeper of this host ---
-  void meet_keeper(Met met) override;
-  KeeperLink& keeper() override { return *keeper_; }
-  KeptCopies& copies_of_others() override { return copies_of_others_; }
+  /// The keeper knows of this session once `met` has run without an error. Requires: a keeper was named.
+  void meet_keeper(std::function<void(const std::exception_ptr& error)> met);
+  [[nodiscard]] KeeperLink& keeper() { return *keeper_; }
+  [[nodiscard]] KeptCopies& copies_of_others() { return copies_of_others_; }
   /// Tells the keeper of copies whose publishers have been lost.
   void report_orphans();
   [[nodiscard]] bool has_keeper() const { return keeper_ != nullptr; }

@@ -8,6 +8,7 @@
 #include "memory/page_placement.hpp"
 #include "memory/shared_memory.hpp"
 #include "runtime/await.hpp"
+#include "session/core.hpp"
 #include "shardwire/error.hpp"
 #include "wire/limits.hpp"
 
@@ -16,8 +17,8 @@ namespace shardwire {
 namespace {
 
 // Buffers are numbered within one connection.
-bool is_there(KeeperHost& host, std::uint64_t connection) {
-  return host.keeper().connected() && host.keeper().connections() == connection;
+bool is_there(Core& core, std::uint64_t connection) {
+  return core.keeper().connected() && core.keeper().connections() == connection;
 }
 
 std::vector<Digest128> kept_digests(const PublishedDigests& digests) {
@@ -73,8 +74,8 @@ KeptMemory::Memory KeptMemory::use(const wire::KeepBuffer& given, Memory fresh) 
 Keeping::~Keeping() {
   if (!buffer_) return;
   memory_.reset();
-  setup_.loop->post([&host = setup_.host, connection = connection_, quit = wire::KeepQuit{*buffer_, !mapped_}] {
-    if (is_there(host, connection)) host.keeper().notify(quit);
+  setup_.loop->post([&core = setup_.core, connection = connection_, quit = wire::KeepQuit{*buffer_, !mapped_}] {
+    if (is_there(core, connection)) core.keeper().notify(quit);
   });
 }
 
@@ -87,23 +88,23 @@ wire::KeepBuffer Keeping::ask(std::vector<support::Descriptor>& descriptors) {
     std::uint64_t connection = 0;
   };
   const auto asked = std::make_shared<Asked>();  // owners: this call and the answer. Loop thread only until it has come
-  KeeperHost* const host = &setup_.host;
-  const auto take_back = [host](const Asked& one) {
-    if (one.given && is_there(*host, one.connection)) host->keeper().notify(wire::KeepQuit{one.given->buffer, true});
+  Core* const core = &setup_.core;
+  const auto take_back = [core](const Asked& one) {
+    if (one.given && is_there(*core, one.connection)) core->keeper().notify(wire::KeepQuit{one.given->buffer, true});
   };
   Awaited<void> answered = begin_on<void>(*setup_.loop, [&](const Answer<void>& answer) {
-    host->meet_keeper(
-        [host, answer, asked, take_back, begin = begin_, kept = &setup_.kept](const std::exception_ptr& error) {
+    core->meet_keeper(
+        [core, answer, asked, take_back, begin = begin_, kept = &setup_.kept](const std::exception_ptr& error) {
           if (error) return answer.fail(error);
           if (asked->abandoned) return;
-          host->keeper().request(
+          core->keeper().request(
               [&](std::uint64_t request) {
                 wire::KeepBegin message = begin;
                 message.request = request;
-                message.free = kept->free(host->keeper().connections());
+                message.free = kept->free(core->keeper().connections());
                 return message;
               },
-              [host, answer, asked, take_back](wire::Message* reply, const std::exception_ptr& failure) {
+              [core, answer, asked, take_back](wire::Message* reply, const std::exception_ptr& failure) {
                 if (failure) return answer.fail(failure);
                 const auto* buffer = std::get_if<wire::KeepBuffer>(reply);
                 if (buffer == nullptr) {
@@ -111,9 +112,9 @@ wire::KeepBuffer Keeping::ask(std::vector<support::Descriptor>& descriptors) {
                       ErrorCode::transport_failed, "the keeper answered a request for memory with something else")));
                 }
                 asked->given = *buffer;
-                asked->connection = host->keeper().connections();
-                host->copies_of_others().forget(buffer->buffer);
-                asked->descriptors = host->keeper().take_descriptors(buffer->descriptors);
+                asked->connection = core->keeper().connections();
+                core->copies_of_others().forget(buffer->buffer);
+                asked->descriptors = core->keeper().take_descriptors(buffer->descriptors);
                 asked->abandoned ? take_back(*asked) : answer.give();
               });
         });
@@ -170,13 +171,13 @@ wire::KeepDone kept_content(const detail::PublicationState& publication) {
 
 void Keeping::done(wire::KeepDone content) {
   content.buffer = *buffer_;
-  KeeperHost* const host = &setup_.host;
+  Core* const core = &setup_.core;
   await<void>(*setup_.loop, setup_.interruption, [&](const Answer<void>& answer) {
-    if (!is_there(*host, connection_)) {
+    if (!is_there(*core, connection_)) {
       return answer.fail(std::make_exception_ptr(
           Error(ErrorCode::peer_lost, "the keeper of this host has ended while it was handed a publication")));
     }
-    host->keeper().request(
+    core->keeper().request(
         [&](std::uint64_t request) {
           content.request = request;
           return content;

@@ -18,6 +18,8 @@
 
 namespace shardwire {
 
+class Core;
+
 /// Snapshots in the keeper that are copies of other members' publications: it is told when such a member is lost.
 /// Threads: loop thread only.
 class KeptCopies {
@@ -34,20 +36,6 @@ class KeptCopies {
 
  private:
   std::map<std::uint64_t, Copy> copies_;  // by buffer
-};
-
-/// What a session needs to use the keeper of its host.
-/// Threads: loop thread only.
-class KeeperHost {
- public:
-  using Met = std::function<void(const std::exception_ptr& error)>;
-  /// The keeper knows of this session once `met` has run without an error. Requires: a keeper was named.
-  virtual void meet_keeper(Met met) = 0;
-  virtual KeeperLink& keeper() = 0;
-  virtual KeptCopies& copies_of_others() = 0;
-
- protected:
-  ~KeeperHost() = default;
 };
 
 /// Buffers of the keeper that this process has mapped, of one connection to it.
@@ -78,7 +66,7 @@ class Keeping {
  public:
   struct Setup {
     std::shared_ptr<Loop> loop;  ///< owners: see SessionState::running()
-    KeeperHost& host;            ///< on the loop
+    Core& core;                  ///< on the loop
     const MemoryTable& memory;
     KeptMemory& kept;
     const Interruption& interruption;

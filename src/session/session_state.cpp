@@ -705,7 +705,7 @@ BuddyCopies& SessionState::buddies() {
               core_->report_orphans();  // it may be lost already
             },
         .log = [this](LogLevel level, const std::string& text) { core_->log(level, text); },
-        .keeper = core_.get(),
+        .core = core_.get(),
         .memory = memory.get(),
         .kept = &kept_memory_,
         .start_thread = start_thread_,
