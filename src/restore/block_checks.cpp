@@ -39,9 +39,9 @@ struct Loaded {
 
 }  // namespace
 
-BlockChecks::BlockChecks(Services& services, Sources sources, Callbacks::Failed failed, std::function<void()> quieter,
-                         std::shared_ptr<BlockDigests> wanted)
-    : services_(services),
+BlockChecks::BlockChecks(const Context& context, Sources sources, Callbacks::Failed failed,
+                         std::function<void()> quieter, std::shared_ptr<BlockDigests> wanted)
+    : context_(context),
       sources_(sources),
       callbacks_(std::move(failed)),
       quieter_(std::move(quieter)),
@@ -159,7 +159,7 @@ void BlockChecks::check_now() {
   for (const auto& [source, known] : known_) regions.push_back(sources_[source]->binding().regions);
   const std::size_t count = all->size();
   ++*running_;
-  services_.copies().submit(
+  context_.copies.submit(
       {.count = count,
        .copy = [all, regions = std::move(regions)](std::size_t index) { return (*all)[index].copy; },
        .work = memory::CopyWork::digest,

@@ -12,7 +12,7 @@
 #include "move/blocks.hpp"
 #include "move/transfer.hpp"
 #include "restore/callbacks.hpp"
-#include "restore/services.hpp"
+#include "restore/context.hpp"
 #include "restore/source.hpp"
 #include "serve/published_digests.hpp"
 #include "support/digest128.hpp"
@@ -30,8 +30,8 @@ class BlockChecks {
   using Differ = std::function<void(const Source& source, const wire::RequestedBox& block)>;
 
   /// Failures go to `failed`. `quieter` runs when it has become idle after stop(). `wanted`: is filled with the digests of all
-  /// tensors that are read, whatever the method; null: they are not wanted. Ownership: borrows services and sources.
-  BlockChecks(Services& services, Sources sources, Callbacks::Failed failed, std::function<void()> quieter,
+  /// tensors that are read, whatever the method; null: they are not wanted. Ownership: borrows the context and sources.
+  BlockChecks(const Context& context, Sources sources, Callbacks::Failed failed, std::function<void()> quieter,
               std::shared_ptr<BlockDigests> wanted);
 
   /// Asks for the digests of all tensors that these transfers load, or that are wanted.
@@ -62,7 +62,7 @@ class BlockChecks {
   void check_if_ready();
   void check_now();
 
-  Services& services_;
+  const Context& context_;
   Sources sources_;
   Callbacks callbacks_;
   std::function<void()> quieter_;

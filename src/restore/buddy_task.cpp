@@ -12,16 +12,16 @@
 
 namespace shardwire::restore {
 
-BuddyTask::BuddyTask(Services& services, Request request, Done done)
-    : Question(services, request.name),
+BuddyTask::BuddyTask(const Context& context, Request request, Done done)
+    : Question(context, request.name),
       request_(std::move(request)),
       done_(std::move(done)),
-      descriptions_(services, RestoreOptions().notice,
+      descriptions_(context, RestoreOptions().notice,
                     {.holders = [this] { return published(); },
                      .described = [this] { look(); },
                      .failed = [this](const std::exception_ptr& error) { end({}, error); }}),
-      patience_(services.clock()),
-      timer_(services.clock()) {
+      patience_(context.clock),
+      timer_(context.clock) {
 }
 
 void BuddyTask::start() {
@@ -37,12 +37,12 @@ void BuddyTask::start() {
 }
 
 BuddyTask::Records BuddyTask::published() const {
-  return one_of_each_rank(services_.directory().publications(request_.name));
+  return one_of_each_rank(context_.directory.publications(request_.name));
 }
 
 BuddyTask::Records BuddyTask::one_of_each_rank(Records records) const {
   std::erase_if(records, [&](const wire::PublicationRecord& one) {
-    return one.origin != 0 || one.member >= services_.directory().members() || one.layout_rank >= request_.ranks;
+    return one.origin != 0 || one.member >= context_.directory.members() || one.layout_rank >= request_.ranks;
   });
   std::ranges::stable_sort(records, {}, &wire::PublicationRecord::layout_rank);
   const auto same_rank = [](const auto& a, const auto& b) { return a.layout_rank == b.layout_rank; };
@@ -53,7 +53,7 @@ BuddyTask::Records BuddyTask::one_of_each_rank(Records records) const {
 // A member that is done may have retired the step. Who has not looked yet would wait for it in vain.
 BuddyTask::Records BuddyTask::with_those_done(Records all) const {
   for (wire::PublicationRecord& done :
-       one_of_each_rank(services_.directory().publications(CopiesMade::name_for(request_.name)))) {
+       one_of_each_rank(context_.directory.publications(CopiesMade::name_for(request_.name)))) {
     if (done.step < request_.step) continue;
     const auto known = std::ranges::find(all, done.layout_rank, &wire::PublicationRecord::layout_rank);
     if (known == all.end()) {
@@ -67,21 +67,21 @@ BuddyTask::Records BuddyTask::with_those_done(Records all) const {
 
 void BuddyTask::look() {
   const std::string name_of_done = CopiesMade::name_for(request_.name);
-  said_ = services_.membership().watch(name_of_done);
-  if (!services_.directory().knows(request_.name) || !services_.directory().knows(name_of_done)) return;
+  said_ = context_.membership.watch(name_of_done);
+  if (!context_.directory.knows(request_.name) || !context_.directory.knows(name_of_done)) return;
   const Records there = published();
   const Records all = with_those_done(there);
   const bool behind = std::ranges::any_of(all, [&](const auto& one) { return one.step < request_.step; });
   const bool absent = all.size() < static_cast<std::size_t>(request_.ranks);
-  const auto is_member = [&](const auto& one) { return one.first < services_.directory().members(); };
+  const auto is_member = [&](const auto& one) { return one.first < context_.directory.members(); };
   const bool may_come =
-      services_.membership().lost() == nullptr && std::ranges::none_of(services_.directory().departed(), is_member);
+      context_.membership.lost() == nullptr && std::ranges::none_of(context_.directory.departed(), is_member);
   if (patient_ && may_come && (behind || absent)) return;
-  services_.look_ahead(all);
+  context_.look_ahead(all);
   std::map<std::string, std::int32_t> numbers;
   std::vector<std::int32_t> domains;
   for (const wire::PublicationRecord& one : all) {
-    const wire::MemberRecord* address = services_.directory().address(one.member, one.epoch);
+    const wire::MemberRecord* address = context_.directory.address(one.member, one.epoch);
     if (address == nullptr) return;
     const std::string& domain = address->domain.empty() ? address->host : address->domain;
     domains.push_back(numbers.try_emplace(domain, static_cast<std::int32_t>(numbers.size())).first->second);
@@ -112,7 +112,7 @@ void BuddyTask::look() {
     if (std::ranges::find(all, rank, &wire::PublicationRecord::layout_rank) == all.end()) found.missed.push_back(rank);
   }
   if (!descriptions_.fetch(copied, copied)) return;
-  const Metadata& known = services_.metadata();
+  const Metadata& known = context_.metadata;
   for (const wire::PublicationRecord& one : copied) {
     found.copies.push_back({one, known.manifests.at(one.manifest), known.values.at(one.values)});
   }
@@ -124,7 +124,7 @@ void BuddyTask::end(Found found, const std::exception_ptr& error) {
   patience_.stop();
   timer_.stop();
   descriptions_.stop();
-  services_.finished(*this);
+  context_.finished(*this);
   std::exchange(done_, nullptr)(std::move(found), error);
 }
 

@@ -44,7 +44,7 @@ class BuddyTask final : public Question {
   using Done = std::function<void(Found, const std::exception_ptr&)>;
 
   /// `done` runs once.
-  BuddyTask(Services& services, Request request, Done done);
+  BuddyTask(const Context& context, Request request, Done done);
 
   void start() override;
   void addresses_came() override { directory_changed(); }

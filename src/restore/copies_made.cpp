@@ -11,11 +11,11 @@
 
 namespace shardwire::restore {
 
-CopiesMade::CopiesMade(Services& services, Request request, Done done)
-    : Question(services, name_for(request.name)),
+CopiesMade::CopiesMade(const Context& context, Request request, Done done)
+    : Question(context, name_for(request.name)),
       request_(std::move(request)),
       done_(std::move(done)),
-      timer_(services.clock()) {
+      timer_(context.clock) {
 }
 
 // Names of publications have a limited length.
@@ -37,8 +37,8 @@ void CopiesMade::start() {
 std::vector<int> CopiesMade::awaited() const {
   std::vector<int> members;
   for (const int member : request_.members) {
-    if (services_.directory().presence(member) != wire::Presence::there) continue;
-    const auto said = services_.directory().publication(name_for(request_.name), member);
+    if (context_.directory.presence(member) != wire::Presence::there) continue;
+    const auto said = context_.directory.publication(name_for(request_.name), member);
     if (!said || said->step < request_.step) members.push_back(member);
   }
   return members;
@@ -46,13 +46,13 @@ std::vector<int> CopiesMade::awaited() const {
 
 void CopiesMade::look() {
   if (awaited().empty()) return end(nullptr);
-  services_.membership().require_rendezvous("what other members have copied");
+  context_.membership.require_rendezvous("what other members have copied");
 }
 
 void CopiesMade::end(const std::exception_ptr& error) {
   if (!done_) return;
   timer_.stop();
-  services_.finished(*this);
+  context_.finished(*this);
   std::exchange(done_, nullptr)(error);
 }
 

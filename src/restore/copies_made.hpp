@@ -28,7 +28,7 @@ class CopiesMade final : public Question {
   static std::string name_for(const std::string& name);
 
   /// `done` runs once. Its error names the members that were waited for.
-  CopiesMade(Services& services, Request request, Done done);
+  CopiesMade(const Context& context, Request request, Done done);
 
   void start() override;
 

@@ -17,8 +17,8 @@ constexpr int max_attempts_in_notice = 32;
 
 }  // namespace
 
-Descriptions::Descriptions(Services& services, Duration notice, Events events)
-    : services_(services), notice_(notice), events_(std::move(events)), callbacks_(events_.failed) {
+Descriptions::Descriptions(const Context& context, Duration notice, Events events)
+    : context_(context), notice_(notice), events_(std::move(events)), callbacks_(events_.failed) {
 }
 
 Descriptions::~Descriptions() {
@@ -41,12 +41,12 @@ template <typename Request, typename Reply>
 void Descriptions::ask_one(const std::shared_ptr<Fetch>& fetch) {
   for (;; ++fetch->attempt) {
     if (fetch->attempt >= fetch->holders.size() && !find_more_holders(*fetch)) return;
-    const auto turn = static_cast<std::size_t>(services_.member()) + fetch->attempt;
+    const auto turn = static_cast<std::size_t>(context_.member) + fetch->attempt;
     const wire::PublicationRecord& holder = fetch->holders[turn % fetch->holders.size()];
     fetch->tried.emplace(holder.member, holder.epoch);
     asked_[fetch->digest] = holder.layout_rank;
     try {
-      ask<Request, Reply>(fetch, services_.link(holder), holder);
+      ask<Request, Reply>(fetch, context_.link(holder), holder);
       return ask_another_later<Request, Reply>(fetch, holder);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::out_of_resources)
@@ -66,7 +66,7 @@ bool Descriptions::find_more_holders(Fetch& fetch) {
   fetch.holders = std::move(records);
   fetch.attempt = 0;
   if (!fetch.holders.empty()) return true;
-  services_.membership().require_rendezvous("the address of a member that can describe the publication");
+  context_.membership.require_rendezvous("the address of a member that can describe the publication");
   asked_.erase(fetch.digest);
   const bool may_answer = std::ranges::any_of(fetch.tried, [&](const auto& one) { return silent_.contains(one); });
   if (fetch.refused && events_.refused && !may_answer) events_.refused(*fetch.refused);
@@ -77,7 +77,7 @@ bool Descriptions::find_more_holders(Fetch& fetch) {
 template <typename Request, typename Reply>
 void Descriptions::ask_another_later(const std::shared_ptr<Fetch>& fetch, const wire::PublicationRecord& holder) {
   if (!fetch->patience) {
-    fetch->patience = std::make_unique<Timer>(services_.clock());
+    fetch->patience = std::make_unique<Timer>(context_.clock);
     fetch->next_patience = notice_;
   }
   fetch->next_patience = std::max(fetch->next_patience / 2, notice_ / max_attempts_in_notice);
@@ -134,7 +134,7 @@ void Descriptions::ask(const std::shared_ptr<Fetch>& fetch, const std::shared_pt
 }
 
 bool Descriptions::knows(const Records& records, const Records& with_values) const {
-  const Metadata& known = services_.metadata();
+  const Metadata& known = context_.metadata;
   return std::ranges::all_of(records, [&](const auto& record) { return known.manifests.contains(record.manifest); }) &&
          std::ranges::all_of(with_values, [&](const auto& record) { return known.values.contains(record.values); });
 }
@@ -145,7 +145,7 @@ bool Descriptions::fetch(const Records& records, const Records& with_values) {
   std::map<wire::Digest, Records> by_values;
   for (const auto& record : records) by_manifest[record.manifest].push_back(record);
   for (const auto& record : with_values) by_values[record.values].push_back(record);
-  Metadata& known = services_.metadata();
+  Metadata& known = context_.metadata;
   for (const auto& [digest, holders] : by_manifest) {
     if (known.manifests.contains(digest)) continue;
     complete = false;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "restore/callbacks.hpp"
-#include "restore/services.hpp"
+#include "restore/context.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/options.hpp"
 
@@ -35,7 +35,7 @@ class Descriptions {
 
   /// A holder that has not answered for half of `notice` is joined by the next one, that one by another after half of the
   /// time, and so on: within `notice` all are asked. The first answer counts.
-  Descriptions(Services& services, Duration notice, Events events);
+  Descriptions(const Context& context, Duration notice, Events events);
   ~Descriptions();
   Descriptions(const Descriptions&) = delete;
   Descriptions& operator=(const Descriptions&) = delete;
@@ -77,7 +77,7 @@ class Descriptions {
   template <typename Request, typename Reply>
   void ask_another_later(const std::shared_ptr<Fetch>& fetch, const wire::PublicationRecord& holder);
 
-  Services& services_;
+  const Context& context_;
   Duration notice_;
   Events events_;
   Callbacks callbacks_;

@@ -89,10 +89,10 @@ void Commit::write_values(const std::map<TensorKey, SharedValue>& values) {
   }
   if (copies.empty()) return;
   ++writing_;
-  services_.copies().submit(on_devices(std::move(copies)),
-                            [this, alive = std::weak_ptr<bool>(alive_)](const memory::CopyResult& result) {
-                              if (!alive.expired()) wrote(result.error);
-                            });
+  context_.copies.submit(on_devices(std::move(copies)),
+                         [this, alive = std::weak_ptr<bool>(alive_)](const memory::CopyResult& result) {
+                           if (!alive.expired()) wrote(result.error);
+                         });
 }
 
 // Zeros this rank's boxes of a tensor that no source has.
@@ -113,13 +113,13 @@ void Commit::zero(std::size_t index) {
       copies.push_back({memory::StridedCopy(placed.box, one_element, placed, item_bytes), zeros.data(), data,
                         memory::on_host, device});
     }
-    services_.copies().submit(on_devices(std::move(copies)),
-                              [this, alive = std::weak_ptr<bool>(alive_)](const memory::CopyResult& result) {
-                                if (!alive.expired()) wrote(result.error);
-                              });
+    context_.copies.submit(on_devices(std::move(copies)),
+                           [this, alive = std::weak_ptr<bool>(alive_)](const memory::CopyResult& result) {
+                             if (!alive.expired()) wrote(result.error);
+                           });
     return;
   }
-  services_.copier().submit(
+  context_.copier.submit(
       [boxes = boxes.all(), data, item_bytes] {
         for (const PlacedBox& placed : boxes) fill_zeros(placed, data, item_bytes);
       },

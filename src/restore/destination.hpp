@@ -8,7 +8,7 @@
 
 #include "memory/device_events.hpp"
 #include "restore/callbacks.hpp"
-#include "restore/services.hpp"
+#include "restore/context.hpp"
 #include "restore/transfers.hpp"
 
 namespace shardwire::restore {
@@ -48,10 +48,11 @@ class DestinationEvents {
 /// Threads: loop thread only.
 class Commit {
  public:
-  /// `destination`: borrowed, as the services. `done` runs when everything is written, now if there is nothing to
+  /// `destination`: borrowed, as the context. `done` runs when everything is written, now if there is nothing to
   ///                write.
-  Commit(Services& services, const Destination& destination, std::function<void(const std::exception_ptr& error)> done)
-      : services_(services), destination_(destination), done_(std::move(done)) {}
+  Commit(const Context& context, const Destination& destination,
+         std::function<void(const std::exception_ptr& error)> done)
+      : context_(context), destination_(destination), done_(std::move(done)) {}
 
   /// Ownership: borrows the values until `done` runs.
   void start(const std::map<TensorKey, SharedValue>& values, const std::vector<TensorId>& zeroed);
@@ -63,7 +64,7 @@ class Commit {
   void zero(std::size_t entry);
   void wrote(const std::exception_ptr& error);
 
-  Services& services_;
+  const Context& context_;
   Destination destination_;
   std::function<void(const std::exception_ptr&)> done_;
   std::size_t writing_ = 0;                                     // jobs

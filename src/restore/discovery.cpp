@@ -21,24 +21,24 @@ constexpr std::size_t max_dialled_early = 8;
 
 }  // namespace
 
-Discovery::Discovery(Services& services, Events events, Owner& owner, const Target& target,
+Discovery::Discovery(const Context& context, Events events, Owner& owner, const Target& target,
                      std::shared_ptr<Planning> earlier)
-    : services_(services),
+    : context_(context),
       events_(std::move(events)),
       owner_(owner),
       options_(target.options),
-      name_(services, target),
+      name_(context, target),
       wanted_(target.wanted),
       callbacks_([this](const std::exception_ptr& error) { failed(error); }),
-      descriptions_(services, target.options.notice,
+      descriptions_(context, target.options.notice,
                     {.holders = [this] { return sources(); },
                      .described = [this] { described(); },
                      .failed = [this](const std::exception_ptr& error) { failed(error); },
                      .refused = [this](const Error& why) { refused(why); },
                      .asked = [this](SourceLink& link) { asked(link); }}),
-      record_check_(services, target.options.name, target.options.notice,
+      record_check_(context, target.options.name, target.options.notice,
                     [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
-      grace_(services.clock()),
+      grace_(context.clock),
       earlier_(std::move(earlier)),
       may_leave_out_(target.outlives_sources) {
 }
@@ -51,7 +51,7 @@ void Discovery::start() {
 void Discovery::directory_changed() {
   if (!running_) return;
   callbacks_.run([this] {
-    watch_ = services_.membership().watch(options_.name);
+    watch_ = context_.membership.watch(options_.name);
     try_to_plan();
   });
 }
@@ -104,7 +104,7 @@ Discovery::Records Discovery::in_scope(Records records) const {
 }
 
 int Discovery::source_ranks() const {
-  const auto& manifests = services_.metadata().manifests;
+  const auto& manifests = context_.metadata.manifests;
   for (const auto& record : name_.publications()) {
     if (const auto found = manifests.find(record.manifest); found != manifests.end()) return found->second->ranks;
   }
@@ -112,15 +112,15 @@ int Discovery::source_ranks() const {
 }
 
 Situation Discovery::situation() const {
-  const Error* const lost = services_.membership().lost();
+  const Error* const lost = context_.membership.lost();
   return {.from = options_.name,
           .step = options_.step,
           .target = wanted_.catalog->layout_rank(),
-          .member = services_.member(),
+          .member = context_.member,
           .published = name_.publications(),
           .source_ranks = source_ranks(),
           .possible = name_.possible(0, options_.step),
-          .departed = services_.directory().departed(),
+          .departed = context_.directory.departed(),
           .gaps = last_gaps_,
           .absent = last_absent_,
           .undescribed = descriptions_.awaited(),
@@ -139,7 +139,7 @@ Error Discovery::late() const {
 
 std::string Discovery::awaited() const {
   if (planning_now_) return "";
-  if (!services_.directory().knows(options_.name)) return publishers_of(options_.name);
+  if (!context_.directory.knows(options_.name)) return publishers_of(options_.name);
   return awaited_text(situation());
 }
 
@@ -159,14 +159,14 @@ void Discovery::try_to_plan(bool asks) {
   if (records.empty()) {
     // Sources at another step still tell the number of ranks.
     const Records others = name_.publications();
-    const bool known = services_.directory().knows(options_.name) && descriptions_.fetch(others, in_scope(others));
+    const bool known = context_.directory.knows(options_.name) && descriptions_.fetch(others, in_scope(others));
     if (!known || !name_.possible(source_ranks(), options_.step).empty() || waits_for_keepers()) return;
-    services_.membership().require_rendezvous(fmt::format("the other publishers of '{}'", options_.name));
+    context_.membership.require_rendezvous(fmt::format("the other publishers of '{}'", options_.name));
     throw nobody_publishes(situation());
   }
   records = choose_step(std::move(records), asks);
   if (records.empty()) return;
-  if (records.size() <= max_looked_up_early) services_.look_ahead(records);
+  if (records.size() <= max_looked_up_early) context_.look_ahead(records);
   dials_early_ = records.size() <= max_dialled_early;
   if (dials_early_) dial(records);
   const Records with_values = in_scope(records);
@@ -175,12 +175,12 @@ void Discovery::try_to_plan(bool asks) {
   if (left_out_) records = described_of(std::move(records));
   if (records.empty()) return;
   try {
-    check_layouts(records, services_.metadata(), options_.name);
+    check_layouts(records, context_.metadata, options_.name);
   } catch (const Error& error) {
     if (!is_older(records)) throw;
     return pass_over(records, error);
   }
-  const int ranks = services_.metadata().manifests.at(records.front().manifest)->ranks;
+  const int ranks = context_.metadata.manifests.at(records.front().manifest)->ranks;
   const bool one_step =
       std::ranges::all_of(records, [&](const auto& record) { return record.step == records.front().step; });
   const std::optional<std::int64_t> step = chooses() ? records.front().step : options_.step;
@@ -194,9 +194,9 @@ void Discovery::try_to_plan(bool asks) {
 // The links are made while descriptions come.
 void Discovery::dial(const Records& records) {
   for (const auto& record : records) {
-    if (record.member == services_.member() || !dialled_.emplace(record.member, record.epoch).second) continue;
+    if (record.member == context_.member || !dialled_.emplace(record.member, record.epoch).second) continue;
     try {
-      services_.link(record);
+      context_.link(record);
     } catch (const Error&) {  // made again if the plan names this source
     }
   }
@@ -215,8 +215,8 @@ Discovery::Records Discovery::choose_step(Records records, bool asks) {
                                  : step_choice_.next(records);
     if (!next.empty()) return options_.step && waits_for_all(records, next, asks) ? Records() : next;
     const wire::PublicationRecord newest = by_preference(records).front().records.front();
-    const auto known = services_.metadata().manifests.find(newest.manifest);
-    const bool described = known != services_.metadata().manifests.end();
+    const auto known = context_.metadata.manifests.find(newest.manifest);
+    const bool described = known != context_.metadata.manifests.end();
     if (described && name_.possible(known->second->ranks, newest.step).empty() && !waits_for_keepers()) {
       throw incomplete_plan(false);
     }
@@ -229,7 +229,7 @@ Discovery::Records Discovery::choose_step(Records records, bool asks) {
 }
 
 bool Discovery::is_whole(const Records& state) const {
-  const auto& manifests = services_.metadata().manifests;
+  const auto& manifests = context_.metadata.manifests;
   const auto known = manifests.find(state.front().manifest);
   return known != manifests.end() && open_ranks(state, {.ranks = known->second->ranks}).empty();
 }
@@ -256,8 +256,8 @@ bool Discovery::is_older(const Records& records) const {
 }
 
 void Discovery::pass_over(const Records& records, const Error& why) {
-  services_.log(LogLevel::warning, fmt::format("restore of '{}': step {} cannot be used: {}", options_.name,
-                                               records.front().step, why.what()));
+  context_.log(LogLevel::warning, fmt::format("restore of '{}': step {} cannot be used: {}", options_.name,
+                                              records.front().step, why.what()));
   step_choice_.note_incomplete(records, {});
   try_to_plan();
 }
@@ -300,19 +300,19 @@ void Discovery::refused(const Error& why) {
 }
 
 bool Discovery::waits_for_grace(const Records& records, bool one_step) {
-  const Duration waited = services_.clock().now() - waited_since(records, one_step);
+  const Duration waited = context_.clock.now() - waited_since(records, one_step);
   if (waited >= options_.discovery_grace) return false;
   grace_.start(options_.discovery_grace - waited, callbacks_.wrap([this] { try_to_plan(); }));
   return true;
 }
 
 bool Discovery::waits_for_keepers() {
-  if (!services_.has_keeper() || services_.directory().departed().empty()) return false;
+  if (!context_.has_keeper || context_.directory.departed().empty()) return false;
   return waits(keepers_wait_, options_.notice, true);
 }
 
 bool Discovery::waits(std::optional<Clock::Time>& began, Duration limit, bool asks) {
-  const Clock::Time now = services_.clock().now();
+  const Clock::Time now = context_.clock.now();
   if (!began) began = now;
   const Duration waited = now - *began;
   if (waited >= limit) return false;
@@ -323,7 +323,7 @@ bool Discovery::waits(std::optional<Clock::Time>& began, Duration limit, bool as
 // Since when the restore waits for absent ranks, or for ranks behind others. Only progress of these begins a wait anew:
 // sources that update without end do not.
 Clock::Time Discovery::waited_since(const Records& records, bool one_step) {
-  const Clock::Time now = services_.clock().now();
+  const Clock::Time now = context_.clock.now();
   auto& ranks_wait = ranks_waits_[chooses() ? records.front().step : 0];
   if (!ranks_wait || records.size() > ranks_wait->progress) ranks_wait = {now, records.size()};
   if (one_step) {
@@ -340,7 +340,7 @@ void Discovery::take_values() {
   planning_->values.clear();
   planning_->scope = wanted_.scope;
   for (const auto& record : in_scope(planning_->records)) {
-    const auto& values = services_.metadata().values.at(record.values);
+    const auto& values = context_.metadata.values.at(record.values);
     planning_->value_lists.push_back(values);
     planning_->values.push_back({Rank{record.layout_rank}, values.get()});
   }
@@ -354,12 +354,12 @@ void Discovery::make_plan(const Records& records, bool everybody) {
   planning_ = std::make_shared<Planning>();
   planning_->records = records;
   for (const auto& record : records) {
-    planning_->manifests.push_back(services_.metadata().manifests.at(record.manifest));
+    planning_->manifests.push_back(context_.metadata.manifests.at(record.manifest));
   }
   take_values();
   // Planning may take long, so it runs off the loop, which serves readers meanwhile.
-  services_.copier().submit(
-      [planning = planning_, wanted = wanted_, member = services_.member(), replicas = options_.replicas] {
+  context_.copier.submit(
+      [planning = planning_, wanted = wanted_, member = context_.member, replicas = options_.replicas] {
         try {
           plan_into(*planning, wanted, member, replicas);
         } catch (...) {
@@ -371,7 +371,7 @@ void Discovery::make_plan(const Records& records, bool everybody) {
 
 // Reuses the pieces of an earlier restore; values may be new.
 void Discovery::plan_again(const Records& records) {
-  services_.log(LogLevel::debug, "restore of '" + options_.name + "': the plan of an earlier one holds");
+  context_.log(LogLevel::debug, "restore of '" + options_.name + "': the plan of an earlier one holds");
   used_earlier_ = true;
   planning_ = std::move(earlier_);
   planning_->records = records;
@@ -423,7 +423,7 @@ void Discovery::planned(bool everybody) {
   const Records published = name_.publications();
   const StateOf taken = StateOf::of(planning_->records.front());
   planning_->incomplete_steps = step_choice_.incomplete_before(published, taken);
-  if (!options_.step) warn_of_higher_step(services_, options_.name, published, taken);
+  if (!options_.step) warn_of_higher_step(context_, options_.name, published, taken);
   running_ = false;
   grace_.stop();
   record_check_.stop();
@@ -448,8 +448,8 @@ void Discovery::begin_anew(const Records& stale) {
   const std::vector<int> named(ranks.begin(), ranks.end());
   const std::string why = fmt::format("source rank{} {} withdrew '{}'", named.size() == 1 ? "" : "s",
                                       support::runs_of(named), options_.name);
-  services_.log(LogLevel::info,
-                fmt::format("restore of '{}': {}, which the directory does not know yet", options_.name, why));
+  context_.log(LogLevel::info,
+               fmt::format("restore of '{}': {}, which the directory does not know yet", options_.name, why));
   events_.stale(stale);
   restart(Error(ErrorCode::withdrawn, why, support::ranks_of(named)));
 }
@@ -457,7 +457,7 @@ void Discovery::begin_anew(const Records& stale) {
 // Errors: throws Error{peer_lost} if publications of the step may exist that this member does not hear of.
 Error Discovery::incomplete_plan(bool at_deadline) const {
   if (options_.step && name_.publications().size() > sources().size()) {
-    services_.membership().require_rendezvous(
+    context_.membership.require_rendezvous(
         fmt::format("the publishers of step {} of '{}'", *options_.step, options_.name));
   }
   Situation now = situation();
@@ -467,8 +467,8 @@ Error Discovery::incomplete_plan(bool at_deadline) const {
   if (steps.empty() || !step_choice_.is_exhausted(sources())) return late_in_plan(now);  // another one is looked at
   const auto of = std::ranges::find(now.published, steps.front().step, &wire::PublicationRecord::step);
   if (of == now.published.end()) return late_in_plan(now);
-  const auto known = services_.metadata().manifests.find(of->manifest);
-  if (known != services_.metadata().manifests.end()) now.source_ranks = known->second->ranks;
+  const auto known = context_.metadata.manifests.find(of->manifest);
+  if (known != context_.metadata.manifests.end()) now.source_ranks = known->second->ranks;
   return no_step_complete(now, steps);
 }
 

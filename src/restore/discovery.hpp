@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "restore/callbacks.hpp"
+#include "restore/context.hpp"
 #include "restore/descriptions.hpp"
 #include "restore/name_view.hpp"
 #include "restore/owner.hpp"
 #include "restore/planning.hpp"
 #include "restore/record_check.hpp"
-#include "restore/services.hpp"
 #include "restore/step_choice.hpp"
 #include "restore/target.hpp"
 #include "restore/verdict.hpp"
@@ -40,7 +40,8 @@ class Discovery {
 
   /// `earlier`: the plan of an earlier restore of the same catalog, used where the sources are the same; may be null.
   /// Failures go to the owner. Ownership: borrows all but `events` and `earlier`.
-  Discovery(Services& services, Events events, Owner& owner, const Target& target, std::shared_ptr<Planning> earlier);
+  Discovery(const Context& context, Events events, Owner& owner, const Target& target,
+            std::shared_ptr<Planning> earlier);
 
   /// Several members plan from the same publications, which nobody replaces: every one has to be described, also one of a
   /// member that does not answer.
@@ -119,7 +120,7 @@ class Discovery {
   void failed(const std::exception_ptr& error);
   void begin_anew(const Records& stale);
 
-  Services& services_;
+  const Context& context_;
   Events events_;
   Owner& owner_;
   const RestoreOptions& options_;

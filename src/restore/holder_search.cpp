@@ -28,40 +28,40 @@ ByteCount bytes_missing(const Unfinished& unfinished, const Manifest& wanted) {
   return bytes;
 }
 
-bool has_keepers(Services& services) {
-  return services.has_keeper() && services.membership().lost() == nullptr;
+bool has_keepers(const Context& context) {
+  return context.has_keeper && context.membership.lost() == nullptr;
 }
 
 }  // namespace
 
-HolderSearch::HolderSearch(Services& services, const Target& target, std::unique_ptr<Unfinished> unfinished,
+HolderSearch::HolderSearch(const Context& context, const Target& target, std::unique_ptr<Unfinished> unfinished,
                            std::exception_ptr loss, Events events)
-    : services_(services),
+    : context_(context),
       target_(target),
-      name_(services, target),
+      name_(context, target),
       unfinished_(std::move(unfinished)),
       missing_bytes_(bytes_missing(*unfinished_, *target.wanted.manifest)),
       loss_(std::move(loss)),
       events_(std::move(events)),
       callbacks_(events_.failed),
-      descriptions_(services, target.options.notice,
+      descriptions_(context, target.options.notice,
                     {.holders = [this] { return later_ranks(*unfinished_->planning, name_.publications()); },
                      .described = [this] { look(); },
                      .failed = events_.failed}),
-      keepers_(services.clock()),
-      began_(services.clock().now()) {
+      keepers_(context.clock),
+      began_(context.clock.now()) {
 }
 
-bool HolderSearch::may_find(Services& services, const Target& target, const Planning& planning) {
+bool HolderSearch::may_find(const Context& context, const Target& target, const Planning& planning) {
   if (target.only) return false;
-  const NameView name(services, target);
-  return has_keepers(services) || !later_ranks(planning, name.publications()).empty() ||
+  const NameView name(context, target);
+  return has_keepers(context) || !later_ranks(planning, name.publications()).empty() ||
          awaits_later_ranks(planning, name);
 }
 
 void HolderSearch::start() {
   // A keeper that holds what a lost member has published hears of its end, too, and publishes it then.
-  if (loss_ && has_keepers(services_)) {
+  if (loss_ && has_keepers(context_)) {
     keepers_.start(target_.options.notice, callbacks_.wrap([this] { look(); }));
   }
   directory_changed();
@@ -76,13 +76,13 @@ void HolderSearch::stop() {
 void HolderSearch::directory_changed() {
   if (callbacks_.ended() || found_) return;
   callbacks_.run([this] {
-    watch_ = services_.membership().watch(target_.options.name);
+    watch_ = context_.membership.watch(target_.options.name);
     look();
   });
 }
 
 void HolderSearch::look() {
-  if (found_ || planning_now_ || !services_.directory().knows(target_.options.name)) return;
+  if (found_ || planning_now_ || !context_.directory.knows(target_.options.name)) return;
   const Records published = name_.publications();
   note_lost(published);
   refuse_others(published);
@@ -95,12 +95,12 @@ void HolderSearch::look() {
   const Records later = later_ranks(*unfinished_->planning, published);
   if (!later.empty() && later != tried_) return plan_with_later(later);
   if (loss_ && !may_find_more()) return events_.failed(with_gaps(loss_, gaps));
-  services_.membership().require_rendezvous(fmt::format("holders of what is missing of '{}'", target_.options.name));
+  context_.membership.require_rendezvous(fmt::format("holders of what is missing of '{}'", target_.options.name));
 }
 
 bool HolderSearch::may_find_more() const {
   return awaits_later_ranks(*unfinished_->planning, name_) ||
-         (has_keepers(services_) && services_.clock().now() - began_ < target_.options.notice);
+         (has_keepers(context_) && context_.clock.now() - began_ < target_.options.notice);
 }
 
 // Planning may take long, so it runs off the loop.
@@ -108,9 +108,9 @@ void HolderSearch::plan_with_later(const Records& later) {
   if (!descriptions_.fetch(later, {})) return;
   std::vector<std::shared_ptr<const Manifest>> manifests;
   for (const wire::PublicationRecord& record : later) {
-    manifests.push_back(services_.metadata().manifests.at(record.manifest));
+    manifests.push_back(context_.metadata.manifests.at(record.manifest));
   }
-  services_.look_ahead(later);
+  context_.look_ahead(later);
   planning_now_ = true;
   tried_ = later;
   struct Made {
@@ -118,9 +118,9 @@ void HolderSearch::plan_with_later(const Records& later) {
     std::exception_ptr error{};
   };
   const auto made = std::make_shared<Made>();  // owners: the job and its callback
-  services_.copier().submit(
+  context_.copier.submit(
       [made, later, manifests, planning = *unfinished_->planning, missing = unfinished_->missing,
-       unavailable = unfinished_->unavailable, wanted = target_.wanted, member = services_.member(),
+       unavailable = unfinished_->unavailable, wanted = target_.wanted, member = context_.member,
        options = target_.options] {
         try {
           made->plan = plan_with(planning, missing, unavailable, later, manifests, wanted, member, options);
@@ -202,7 +202,7 @@ Error HolderSearch::late() const {
   const std::vector<Rank> wanted = wanted_ranks();
   const std::int64_t step = unfinished_->planning->records.front().step;
   std::vector<std::string> others;
-  for (const wire::PublicationRecord& record : services_.directory().publications(target_.options.name)) {
+  for (const wire::PublicationRecord& record : context_.directory.publications(target_.options.name)) {
     if (!is_in(wanted, Rank{record.layout_rank}) || record.step == step) continue;
     others.push_back(fmt::format("source rank {} is published at step {}", record.layout_rank, record.step));
   }

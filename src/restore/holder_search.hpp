@@ -9,10 +9,10 @@
 
 #include "control/membership.hpp"
 #include "restore/callbacks.hpp"
+#include "restore/context.hpp"
 #include "restore/descriptions.hpp"
 #include "restore/later_ranks.hpp"
 #include "restore/name_view.hpp"
-#include "restore/services.hpp"
 #include "restore/target.hpp"
 #include "restore/unfinished.hpp"
 
@@ -28,11 +28,11 @@ class HolderSearch {
     std::function<void(const std::exception_ptr& error)> failed;
   };
   /// `loss`: its failure once nobody is left who may become such a holder; null: it waits until the deadline all the same.
-  /// Ownership: borrows services and target.
-  HolderSearch(Services& services, const Target& target, std::unique_ptr<Unfinished> unfinished,
+  /// Ownership: borrows the context and target.
+  HolderSearch(const Context& context, const Target& target, std::unique_ptr<Unfinished> unfinished,
                std::exception_ptr loss, Events events);
   /// Whether others than the holders that the plan names may hold something of it.
-  [[nodiscard]] static bool may_find(Services& services, const Target& target, const Planning& planning);
+  [[nodiscard]] static bool may_find(const Context& context, const Target& target, const Planning& planning);
 
   void start();
   /// The publications or members have changed.
@@ -61,7 +61,7 @@ class HolderSearch {
   /// Ranks of the plan that hold missing boxes without a holder; ascending.
   [[nodiscard]] std::vector<Rank> wanted_ranks() const;
 
-  Services& services_;
+  const Context& context_;
   const Target& target_;
   NameView name_;
   std::unique_ptr<Unfinished> unfinished_;

@@ -14,15 +14,15 @@
 
 namespace shardwire::restore {
 
-InventoryTask::InventoryTask(Services& services, Request request, Done done)
-    : Question(services, request.from),
+InventoryTask::InventoryTask(const Context& context, Request request, Done done)
+    : Question(context, request.from),
       request_(std::move(request)),
       done_(std::move(done)),
-      descriptions_(services, RestoreOptions().notice,
+      descriptions_(context, RestoreOptions().notice,
                     {.holders = [this] { return published(); },
                      .described = [this] { look(); },
                      .failed = [this](const std::exception_ptr& error) { end({}, error); }}),
-      timer_(services.clock()) {
+      timer_(context.clock) {
 }
 
 void InventoryTask::start() {
@@ -31,13 +31,13 @@ void InventoryTask::start() {
 }
 
 InventoryTask::Records InventoryTask::published() const {
-  auto records = services_.directory().publications(request_.from);
+  auto records = context_.directory.publications(request_.from);
   std::ranges::stable_sort(records, {}, &wire::PublicationRecord::layout_rank);
   return records;
 }
 
 void InventoryTask::look() {
-  if (!services_.directory().knows(request_.from)) return;
+  if (!context_.directory.knows(request_.from)) return;
   const Records all = published();
   if (!descriptions_.fetch(all, all)) return;
   Inventory inventory = inventory_of(all);
@@ -47,7 +47,7 @@ void InventoryTask::look() {
     if (!complete && (inventory.publishers.empty() || !inventory.awaited.empty())) return;
   }
   if (const Records taken = chosen(all); !request_.step && !taken.empty()) {
-    warn_of_higher_step(services_, request_.from, all, StateOf::of(taken.front()));
+    warn_of_higher_step(context_, request_.from, all, StateOf::of(taken.front()));
   }
   end(std::move(inventory), nullptr);
 }
@@ -69,7 +69,7 @@ InventoryTask::Records InventoryTask::chosen(const Records& all) const {
   const auto is_complete = [&](const PublishedState& one) {
     std::set<int> ranks;
     for (const auto& record : one.records) ranks.insert(record.layout_rank);
-    const int all_ranks = services_.metadata().manifests.at(one.records.back().manifest)->ranks;
+    const int all_ranks = context_.metadata.manifests.at(one.records.back().manifest)->ranks;
     return ranks.size() == static_cast<std::size_t>(all_ranks);
   };
   const auto complete = std::ranges::find_if(states, is_complete);
@@ -77,19 +77,19 @@ InventoryTask::Records InventoryTask::chosen(const Records& all) const {
 }
 
 std::vector<int> InventoryTask::awaited(const Records& all, std::int64_t step, int ranks) const {
-  if (services_.membership().lost() != nullptr) return {};
-  const int member = services_.member();
+  if (context_.membership.lost() != nullptr) return {};
+  const int member = context_.member;
   const bool listed =
       std::ranges::any_of(all, [&](const auto& record) { return record.member == member && record.step == step; });
-  const auto own = services_.own_publication(request_.from);
+  const auto own = context_.own_publication(request_.from);
   const bool on_its_way = !listed && own != nullptr && (own->step == step || all.empty());
-  std::vector<int> others = possible_publishers(services_.directory(), all, {member, on_its_way, step, ranks});
+  std::vector<int> others = possible_publishers(context_.directory, all, {member, on_its_way, step, ranks});
   if (!on_its_way) std::erase(others, member);  // it waits here
   return others;
 }
 
 Inventory InventoryTask::inventory_of(const Records& all) const {
-  const Metadata& known = services_.metadata();
+  const Metadata& known = context_.metadata;
   Inventory inventory;
   const Records records = chosen(all);
   inventory.step = !records.empty() ? records.front().step : request_.step.value_or(0);
@@ -110,7 +110,7 @@ Inventory InventoryTask::inventory_of(const Records& all) const {
   // If no member publishes the step, other publications tell the number of ranks.
   const auto& of = records.empty() ? all : records;
   const int ranks = of.empty() ? 0 : known.manifests.at(of.front().manifest)->ranks;
-  const PublishersInput input{services_.member(), false, inventory.step, ranks};
+  const PublishersInput input{context_.member, false, inventory.step, ranks};
   inventory.absent = support::ranks_of(open_ranks(records, input));
   if (all.empty() || !inventory.absent.empty()) inventory.awaited = awaited(all, inventory.step, ranks);
   return inventory;
@@ -118,7 +118,7 @@ Inventory InventoryTask::inventory_of(const Records& all) const {
 
 // Ranks that were asked in vain, and those that nobody can reach.
 std::vector<int> InventoryTask::undescribed() const {
-  const Metadata& known = services_.metadata();
+  const Metadata& known = context_.metadata;
   std::vector<int> ranks;
   for (const auto& record : published()) {
     if (!known.manifests.contains(record.manifest) || !known.values.contains(record.values)) {
@@ -140,7 +140,7 @@ void InventoryTask::timed_out() {
   std::vector<Rank> absent;
   std::string what = "the publishers are not known yet";
   callbacks_.run([&] {
-    if (!services_.directory().knows(request_.from)) return;
+    if (!context_.directory.knows(request_.from)) return;
     const Inventory inventory = inventory_of(published());
     absent = inventory.absent;
     what = inventory.publishers.empty() ? "nobody publishes it" : "some ranks do not publish it";
@@ -156,7 +156,7 @@ void InventoryTask::end(Inventory inventory, const std::exception_ptr& error) {
   if (!done_) return;
   timer_.stop();
   descriptions_.stop();
-  services_.finished(*this);
+  context_.finished(*this);
   std::exchange(done_, nullptr)(std::move(inventory), error);
 }
 

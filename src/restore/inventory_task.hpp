@@ -29,7 +29,7 @@ class InventoryTask final : public Question {
   using Done = std::function<void(Inventory, const std::exception_ptr&)>;
 
   /// `done` runs once.
-  InventoryTask(Services& services, Request request, Done done);
+  InventoryTask(const Context& context, Request request, Done done);
 
   void start() override;
 

@@ -29,38 +29,38 @@ bool wants_digests(const RestoreOptions& options, Movement::Sources sources,
 
 }  // namespace
 
-Movement::Movement(Services& services, Reports reports, Owner& owner, const Target& target, const Planning& planning,
-                   Sources sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
-                   std::shared_ptr<move::StagingPool> staging)
-    : services_(services),
+Movement::Movement(const Context& context, Reports reports, Owner& owner, const Target& target,
+                   const Planning& planning, Sources sources, std::span<const move::Transfer> transfers,
+                   move::CollectiveRounds* rounds, std::shared_ptr<move::StagingPool> staging)
+    : context_(context),
       reports_(std::move(reports)),
       owner_(owner),
       target_(target),
       planning_(planning),
       sources_(sources),
       callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
-      retry_(services.clock()),
+      retry_(context.clock),
       staging_(std::move(staging)),
       checks_(sources.size()),
       digests_(wants_digests(target.options, sources, transfers)),
       blocks_(
-          services, sources, [this](const std::exception_ptr& error) { owner_.on_failed(error); },
+          context, sources, [this](const std::exception_ptr& error) { owner_.on_failed(error); },
           [this] { owner_.on_quieter(); }, target.digests) {
   const RestoreOptions& options = target.options;
   if (!staging_ || staging_->budget_bytes() != options.staging_bytes) {
-    staging_ = std::make_shared<move::StagingPool>(options.staging_bytes, move::slot_bytes_for(services.costs()));
+    staging_ = std::make_shared<move::StagingPool>(options.staging_bytes, move::slot_bytes_for(context.costs));
   }
   staging_->forget_peak();
   move::Requests& requests = *this;
   move::Events& events = *this;
   const move::EngineOptions engine_options{.ingress_bytes_per_second = options.ingress_bytes_per_second,
                                            .digests = digests_,
-                                           .costs = services.costs(),
+                                           .costs = context.costs,
                                            .rounds = rounds,
-                                           .now = [&clock = services.clock()] { return clock.now(); }};
-  engine_ = std::make_unique<move::Engine>(services.copies(), staging_, engine_options, requests, events);
+                                           .now = [&clock = context.clock] { return clock.now(); }};
+  engine_ = std::make_unique<move::Engine>(context.copies, staging_, engine_options, requests, events);
   watch_ = std::make_unique<SourceWatch>(
-      services,
+      context,
       [this](Source& source) { messages_ended(source, "the connection that its payloads come over has ended"); },
       options.name, sources, *engine_, [this](const std::exception_ptr& error) { owner_.on_failed(error); });
 }
@@ -74,7 +74,7 @@ void Movement::start(std::shared_ptr<const std::vector<move::Transfer>> transfer
     const auto& read_by = binding.path.read_by;
     const transport::Path path = read_by ? binding.connected[*read_by].path : transport::Path{};
     engine_->limit(static_cast<std::uint32_t>(i), {.max_pack_bytes = binding.max_pack_bytes,
-                                                   .first_request = services_.first_request(),
+                                                   .first_request = context_.first_request(),
                                                    .max_ranges = path.max_read_ranges,
                                                    .max_read_bytes = path.max_read_bytes,
                                                    .max_reads = path.max_reads,
@@ -94,8 +94,8 @@ void Movement::advance() {
   if (stopped_) return owner_.on_quieter();
   if (moved_) return;
   callbacks_.run([this] {
-    const auto retry = engine_->pump(services_.clock().now());
-    if (services_.probe() != nullptr) tell_probe();
+    const auto retry = engine_->pump(context_.clock.now());
+    if (context_.probe != nullptr) tell_probe();
     if (stopped_) return;
     while (const auto source = engine_->ledger().next_due()) prove_reads(*source);
     bool more = false;
@@ -105,10 +105,10 @@ void Movement::advance() {
     if (engine_->settled() && doubtful_.empty()) {
       moved_ = true;
       retry_.stop();
-      if (services_.probe() != nullptr && target_.options.verify != Verify::digest) spoil();
+      if (context_.probe != nullptr && target_.options.verify != Verify::digest) spoil();
       return reports_.moved();
     }
-    if (retry) retry_.start(*retry - services_.clock().now(), [this] { advance(); });
+    if (retry) retry_.start(*retry - context_.clock.now(), [this] { advance(); });
   });
 }
 
@@ -206,12 +206,12 @@ void Movement::compare_digests(std::function<void()> done) {
 
 void Movement::tell_probe() {
   const ByteCount remote = tally().done_bytes() - tally().method_bytes(Method::local);
-  if (remote > probed_bytes_) services_.probe()->arrived(remote - probed_bytes_);
+  if (remote > probed_bytes_) context_.probe->arrived(remote - probed_bytes_);
   probed_bytes_ = remote;
 }
 
 bool Movement::is_spoilt(const move::Transfer& transfer) {
-  Probe* const probe = services_.probe();
+  Probe* const probe = context_.probe;
   return probe != nullptr && transfer.method != Method::local && transfer.target_device == memory::on_host &&
          probe->spoils(sources_[transfer.peer]->rank());
 }
@@ -514,7 +514,7 @@ void Movement::on_corrupt(const Source& source, TensorId tensor, const Box& wher
   if (std::ranges::any_of(corrupt_, is_known)) return;  // several requests touch one block
   const std::string text = fmt::format("{}:{} {} is not what source rank {} has published", box.fqn, box.state,
                                        to_string(box.box), to_int(box.source));
-  services_.log(LogLevel::warning, text);
+  context_.log(LogLevel::warning, text);
   corrupt_.push_back({tensor, source.holder(), box});
   if (target_.outlives_sources) return;  // another run moves it again
   throw Error(ErrorCode::corrupt, text,

@@ -16,11 +16,11 @@
 #include "plan/replan.hpp"
 #include "restore/block_checks.hpp"
 #include "restore/callbacks.hpp"
+#include "restore/context.hpp"
 #include "restore/corruption.hpp"
 #include "restore/digest_checks.hpp"
 #include "restore/owner.hpp"
 #include "restore/planning.hpp"
-#include "restore/services.hpp"
 #include "restore/source.hpp"
 #include "restore/source_watch.hpp"
 #include "restore/target.hpp"
@@ -42,7 +42,7 @@ class Movement final : private move::Requests, private move::Events {
 
   /// `transfers`: those of start(). `staging`: of an earlier restore; may be null. `rounds`: of the method collective;
   ///            null if there are none. Failures go to the owner. Ownership: borrows all but the reports and the staging.
-  Movement(Services& services, Reports reports, Owner& owner, const Target& target, const Planning& planning,
+  Movement(const Context& context, Reports reports, Owner& owner, const Target& target, const Planning& planning,
            Sources sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
            std::shared_ptr<move::StagingPool> staging);
   ~Movement();
@@ -156,7 +156,7 @@ class Movement final : private move::Requests, private move::Events {
   void spoil();
   [[nodiscard]] bool is_spoilt(const move::Transfer& transfer);
 
-  Services& services_;
+  const Context& context_;
   Reports reports_;
   Owner& owner_;
   const Target& target_;

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "restore/services.hpp"
+#include "restore/context.hpp"
 #include "restore/target.hpp"
 
 namespace shardwire::restore {
@@ -15,7 +15,7 @@ namespace shardwire::restore {
 class NameView {
  public:
   /// Ownership: borrows both.
-  NameView(Services& services, const Target& target) : services_(services), target_(target) {}
+  NameView(const Context& context, const Target& target) : context_(context), target_(target) {}
 
   /// Live publications, at any step, by layout rank; without those that were found withdrawn.
   [[nodiscard]] std::vector<wire::PublicationRecord> publications() const;
@@ -24,7 +24,7 @@ class NameView {
   [[nodiscard]] std::vector<int> possible(int ranks, std::optional<std::int64_t> step) const;
 
  private:
-  Services& services_;
+  const Context& context_;
   const Target& target_;
 };
 

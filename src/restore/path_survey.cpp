@@ -42,13 +42,13 @@ TransportPath path_over(const std::string& name, const transport::Path& path) {
 
 }  // namespace
 
-PathSurvey::PathSurvey(Services& services, std::string from, Duration timeout, Done done)
-    : services_(services),
+PathSurvey::PathSurvey(const Context& context, std::string from, Duration timeout, Done done)
+    : context_(context),
       from_(std::move(from)),
       timeout_(timeout),
-      deadline_(services.clock().now() + timeout),
+      deadline_(context.clock.now() + timeout),
       done_(std::move(done)),
-      timer_(services.clock()),
+      timer_(context.clock),
       reach_(nothing_, no_places_) {
 }
 
@@ -62,8 +62,8 @@ void PathSurvey::start() {
 void PathSurvey::directory_changed() {
   if (surveying_ || !done_) return;
   try {
-    watch_ = services_.membership().watch(from_);
-    if (services_.directory().knows(from_)) survey();
+    watch_ = context_.membership.watch(from_);
+    if (context_.directory.knows(from_)) survey();
   } catch (const Error&) {
     end({}, std::current_exception());
   }
@@ -71,10 +71,10 @@ void PathSurvey::directory_changed() {
 
 // The rendezvous may not have forwarded this process's own publications yet.
 std::vector<wire::PublicationRecord> PathSurvey::publications() const {
-  auto records = services_.directory().publications(from_);
-  std::erase_if(records, [&](const auto& record) { return record.member == services_.member(); });
-  if (const auto own = services_.own_publication(from_)) {
-    records.push_back({.member = services_.member(), .layout_rank = to_int(own->layout_rank)});
+  auto records = context_.directory.publications(from_);
+  std::erase_if(records, [&](const auto& record) { return record.member == context_.member; });
+  if (const auto own = context_.own_publication(from_)) {
+    records.push_back({.member = context_.member, .layout_rank = to_int(own->layout_rank)});
   }
   std::ranges::sort(records, {}, &wire::PublicationRecord::layout_rank);
   return records;
@@ -85,7 +85,7 @@ void PathSurvey::survey() {
   for (wire::PublicationRecord& record : publications()) peers_.emplace_back().record = std::move(record);
   pending_ = peers_.size() + 1;
   for (std::size_t i = 0; i < peers_.size() && done_; ++i) {
-    if (peers_[i].record.member == services_.member()) {
+    if (peers_[i].record.member == context_.member) {
       resolve(i, {});
     } else {
       ask(i);
@@ -101,7 +101,7 @@ void PathSurvey::ask(std::size_t index) {
   nothing.record = peer.record;
   Source::Listener& listener = *this;
   peer.source = std::make_unique<Source>(
-      services_, listener, PathInputs{services_.fabrics(), reach_},
+      context_, listener, PathInputs{context_.fabrics, reach_},
       Source::Options{.from = from_, .fabrics = {.deadline = deadline_, .connect = SourceFabrics::Connect::every}},
       index, std::move(nothing));
   peer.source->start(Source::Leasing::first);
@@ -109,7 +109,7 @@ void PathSurvey::ask(std::size_t index) {
 
 void PathSurvey::on_lost(Source& source, const std::exception_ptr& error) {
   Peer& peer = peers_[source.index()];
-  const auto now = services_.directory().publication(from_, peer.record.member);
+  const auto now = context_.directory.publication(from_, peer.record.member);
   const bool replaced = source.state() == Source::State::withdrawn && now && now->generation != peer.record.generation;
   if (replaced && !peer.resolved) {
     source.release();
@@ -158,7 +158,7 @@ void PathSurvey::end(std::vector<PeerPath> paths, const std::exception_ptr& erro
     if (peer.source) peer.source->release();
   }
   done(std::move(paths), error);
-  services_.finished(*this);
+  context_.finished(*this);
 }
 
 // --- the result ---
@@ -191,11 +191,11 @@ PeerPath PathSurvey::path_of_own(const Peer& peer, const Devices& devices) const
 
 PeerPath PathSurvey::path_of(const Peer& peer, const Devices& devices) const {
   PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .failure = peer.failure};
-  if (const auto* at = services_.directory().address(peer.record.member, peer.record.epoch)) {
+  if (const auto* at = context_.directory.address(peer.record.member, peer.record.epoch)) {
     const bool colons = at->address.find(':') != std::string::npos;
     result.address = fmt::format("{}{}{}:{}", colons ? "[" : "", at->address, colons ? "]" : "", at->port);
   }
-  const FabricTable& fabrics = services_.fabrics();
+  const FabricTable& fabrics = context_.fabrics;
   const Binding& binding = peer.source->binding();
   std::vector<ConnectedFabric> connected = binding.connected;
   const auto rank_of = [&](const ConnectedFabric& one) { return best_path(fabrics.preference(one.fabric), one.path); };

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "restore/context.hpp"
 #include "restore/device_reach.hpp"
 #include "restore/running_restore.hpp"
-#include "restore/services.hpp"
 #include "restore/source.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/paths.hpp"
@@ -23,7 +23,7 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
   using Done = std::function<void(std::vector<PeerPath>, const std::exception_ptr&)>;
 
   /// `done` runs once.
-  PathSurvey(Services& services, std::string from, Duration timeout, Done done);
+  PathSurvey(const Context& context, std::string from, Duration timeout, Done done);
   ~PathSurvey() override;
 
   void start() override;
@@ -68,7 +68,7 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
   [[nodiscard]] PeerPath path_of(const Peer& peer, const Devices& devices) const;
   [[nodiscard]] PeerPath path_of_own(const Peer& peer, const Devices& devices) const;
 
-  Services& services_;
+  const Context& context_;
   std::string from_;
   Duration timeout_;
   Clock::Time deadline_;

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "restore/services.hpp"
+#include "restore/context.hpp"
 #include "shardwire/error.hpp"
 #include "support/list_of.hpp"
 
@@ -133,11 +133,11 @@ std::optional<std::int64_t> higher_kept_step(std::span<const wire::PublicationRe
   return highest;
 }
 
-void warn_of_higher_step(Services& services, const std::string& name,
+void warn_of_higher_step(const Context& context, const std::string& name,
                          std::span<const wire::PublicationRecord> published, const StateOf& taken) {
   const std::optional<std::int64_t> higher = higher_kept_step(published, taken);
   if (!higher) return;
-  services.warn_once(
+  context.warn_once(
       fmt::format("step {} of '{}' is kept", *higher, name),
       fmt::format("'{}': step {} counts as newer than step {}, which keepers hold of an earlier attempt of the job: a "
                   "restore that names a step reaches that one",

@@ -13,7 +13,7 @@
 
 namespace shardwire::restore {
 
-class Services;
+struct Context;
 
 /// Inputs of the decision whether to wait for an unpublished layout rank.
 struct PublishersInput {
@@ -67,7 +67,7 @@ std::vector<PublishedState> by_preference(std::span<const wire::PublicationRecor
 /// The highest step of the states after `taken`, which is preferred to them, if that is higher and keepers hold it; else none.
 std::optional<std::int64_t> higher_kept_step(std::span<const wire::PublicationRecord> published, const StateOf& taken);
 /// Warns of it, once for each step: a job that publishes fresh state before it restores what is kept learns of that here alone.
-void warn_of_higher_step(Services& services, const std::string& name,
+void warn_of_higher_step(const Context& context, const std::string& name,
                          std::span<const wire::PublicationRecord> published, const StateOf& taken);
 
 /// Leaves publications of one session (PublicationRecord::origin): of this one, if there are any, else of that with the

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "restore/callbacks.hpp"
+#include "restore/context.hpp"
 #include "restore/running_restore.hpp"
-#include "restore/services.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::restore {
@@ -19,7 +19,7 @@ class Question : public RunningRestore {
   void directory_changed() final {
     if (answered()) return;
     callbacks_.run([this] {
-      watch_ = services_.membership().watch(watched_);
+      watch_ = context_.membership.watch(watched_);
       look();
     });
   }
@@ -35,9 +35,9 @@ class Question : public RunningRestore {
   void abandon() final { fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed"))); }
 
  protected:
-  /// Ownership: borrows the services.
-  Question(Services& services, std::string watched)
-      : services_(services),
+  /// Ownership: borrows the context.
+  Question(const Context& context, std::string watched)
+      : context_(context),
         callbacks_([this](const std::exception_ptr& error) { fail(error); }),
         watched_(std::move(watched)) {}
 
@@ -47,7 +47,7 @@ class Question : public RunningRestore {
   virtual void fail(const std::exception_ptr& error) = 0;
   [[nodiscard]] virtual bool answered() const = 0;
 
-  Services& services_;
+  const Context& context_;
   Callbacks callbacks_;
 
  private:

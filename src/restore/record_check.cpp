@@ -6,13 +6,13 @@
 
 namespace shardwire::restore {
 
-RecordCheck::RecordCheck(Services& services, std::string name, Duration patience, Callbacks::Failed failed)
-    : services_(services),
+RecordCheck::RecordCheck(const Context& context, std::string name, Duration patience, Callbacks::Failed failed)
+    : context_(context),
       name_(std::move(name)),
       patience_(patience),
       callbacks_(std::move(failed)),
-      timer_(services.clock()),
-      next_request_(services.first_request()) {
+      timer_(context.clock),
+      next_request_(context.first_request()) {
 }
 
 RecordCheck::~RecordCheck() {
@@ -33,8 +33,8 @@ void RecordCheck::ask(const Records& records, Done done) {
   awaited_ = 1;  // this call
   const std::size_t count = std::min(records.size(), max_asked);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& record = records[(static_cast<std::size_t>(services_.member()) + i) % records.size()];
-    if (record.member != services_.member()) {
+    const auto& record = records[(static_cast<std::size_t>(context_.member) + i) % records.size()];
+    if (record.member != context_.member) {
       ask_one(record);
     } else if (is_own_gone(record)) {
       stale_.push_back(record);
@@ -48,14 +48,14 @@ void RecordCheck::ask(const Records& records, Done done) {
 }
 
 bool RecordCheck::is_own_gone(const wire::PublicationRecord& record) const {
-  const auto own = services_.own_publication(name_);
+  const auto own = context_.own_publication(name_);
   return own == nullptr || own->generation != record.generation;
 }
 
 void RecordCheck::ask_one(const wire::PublicationRecord& record) {
   std::shared_ptr<SourceLink> link;
   try {
-    link = services_.link(record);
+    link = context_.link(record);
   } catch (const Error&) {  // unreachable
     return;
   }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "restore/callbacks.hpp"
-#include "restore/services.hpp"
+#include "restore/context.hpp"
 #include "runtime/clock.hpp"
 #include "wire/messages.hpp"
 
@@ -26,8 +26,8 @@ class RecordCheck {
   static constexpr std::size_t max_asked = 64;
 
   /// A publisher that does not answer within `patience`, or cannot be reached, counts as one that still publishes.
-  /// `failed` gets what `done` throws later. Ownership: borrows the services.
-  RecordCheck(Services& services, std::string name, Duration patience, Callbacks::Failed failed);
+  /// `failed` gets what `done` throws later. Ownership: borrows the context.
+  RecordCheck(const Context& context, std::string name, Duration patience, Callbacks::Failed failed);
   ~RecordCheck();
   RecordCheck(const RecordCheck&) = delete;
   RecordCheck& operator=(const RecordCheck&) = delete;
@@ -43,7 +43,7 @@ class RecordCheck {
   /// A member that was asked has answered, or never will.
   void answered();
 
-  Services& services_;
+  const Context& context_;
   std::string name_;
   Duration patience_;
   Done done_;

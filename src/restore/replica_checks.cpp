@@ -104,14 +104,14 @@ std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::v
   return Error(ErrorCode::layout_mismatch, text, std::move(gaps), std::vector<Rank>(all.begin(), all.end()));
 }
 
-ReplicaChecks::ReplicaChecks(Services& services, Owner& owner, Target& target, const PathInputs& paths,
+ReplicaChecks::ReplicaChecks(const Context& context, Owner& owner, Target& target, const PathInputs& paths,
                              const Planning& planning)
-    : services_(services),
+    : context_(context),
       owner_(owner),
       target_(target),
       planning_(planning),
       callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
-      sources_(services, *this, paths, options_of_holders(target), bindings_of_holders(planning)) {
+      sources_(context, *this, paths, options_of_holders(target), bindings_of_holders(planning)) {
 }
 
 // --- leases ---
@@ -201,13 +201,13 @@ void ReplicaChecks::digest_more() {
       on_devices = on_devices || copies->back().source_device != memory::on_host;
     }
     ++digesting_;
-    services_.copies().submit({.count = copies->size(),
-                               .copy = [copies](std::size_t index) { return (*copies)[index]; },
-                               .work = memory::CopyWork::digest,
-                               .on_devices = on_devices},
-                              [this, first, alive = std::weak_ptr<bool>(alive_)](const memory::CopyResult& result) {
-                                if (!alive.expired()) digested(first, result);
-                              });
+    context_.copies.submit({.count = copies->size(),
+                            .copy = [copies](std::size_t index) { return (*copies)[index]; },
+                            .work = memory::CopyWork::digest,
+                            .on_devices = on_devices},
+                           [this, first, alive = std::weak_ptr<bool>(alive_)](const memory::CopyResult& result) {
+                             if (!alive.expired()) digested(first, result);
+                           });
   }
   if (local_done_ == end && digesting_ == 0) one_done();
 }
@@ -280,7 +280,7 @@ void ReplicaChecks::release() {
 
 std::vector<SourceProgress> ReplicaChecks::progress() const {
   std::vector<SourceProgress> progress;
-  for (const auto& source : sources_.all()) progress.push_back(progress_of(*source, services_));
+  for (const auto& source : sources_.all()) progress.push_back(progress_of(*source, context_));
   return progress;
 }
 

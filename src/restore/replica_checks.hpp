@@ -50,7 +50,8 @@ std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::v
 class ReplicaChecks final : private Sources::Listener {
  public:
   /// Failures go to the owner. Ownership: borrows all.
-  ReplicaChecks(Services& services, Owner& owner, Target& target, const PathInputs& paths, const Planning& planning);
+  ReplicaChecks(const Context& context, Owner& owner, Target& target, const PathInputs& paths,
+                const Planning& planning);
 
   /// Takes the leases. Call it once.
   void start();
@@ -89,7 +90,7 @@ class ReplicaChecks final : private Sources::Listener {
   [[nodiscard]] ByteCount bytes_of(const ComparedBoxes::Element& element) const;
   [[nodiscard]] const TensorLayout& wanted_tensor(const ComparedBoxes::Element& element) const;
 
-  Services& services_;
+  const Context& context_;
   Owner& owner_;
   Target& target_;
   const Planning& planning_;

@@ -12,9 +12,9 @@
 #include "move/choice.hpp"
 #include "move/tally.hpp"
 #include "restore/binding.hpp"
+#include "restore/context.hpp"
 #include "restore/planning.hpp"
 #include "restore/rounds_step.hpp"
-#include "restore/services.hpp"
 #include "shardwire/report.hpp"
 
 namespace shardwire::restore {

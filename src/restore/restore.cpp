@@ -32,9 +32,9 @@ std::string why_text(const std::exception_ptr& error) {
 }
 
 // An address may belong to another device by now.
-std::unique_ptr<CachedRestore> take_earlier(Services& services, const Request& request) {
+std::unique_ptr<CachedRestore> take_earlier(const Context& context, const Request& request) {
   if (request.unfinished) return nullptr;
-  auto earlier = services.cache().take(request.options.name, request.wanted, request.options.replicas);
+  auto earlier = context.cache.take(request.options.name, request.wanted, request.options.replicas);
   if (earlier && earlier->places != request.places) earlier.reset();
   return earlier;
 }
@@ -57,26 +57,26 @@ std::vector<wire::PublicationRecord> holders_in(const Planning& planning) {
 
 }  // namespace
 
-Restore::Restore(Services& services, Owner& owner, Request request, Clock::Time began)
-    : services_(services),
+Restore::Restore(const Context& context, Owner& owner, Request request, Clock::Time began)
+    : context_(context),
       owner_(owner),
       callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
-      earlier_(take_earlier(services, request)),
+      earlier_(take_earlier(context, request)),
       target_(wanted_by(std::move(request.wanted), earlier_.get()), std::move(request.places), request.options,
               request.method, began, request.exchange && request.exchange->rounds),
       discovery_(
-          services,
+          context,
           {.planned = [this](std::shared_ptr<Planning> planning) { on_planned(std::move(planning)); },
            .stale = [this](const auto& records) { std::ranges::copy(records, std::back_inserter(target_.gone)); }},
           owner, target_, earlier_ ? std::move(earlier_->planning) : nullptr),
-      events_(services.copies(), [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
-      commit_(services, target_.destination(),
+      events_(context.copies, [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
+      commit_(context, target_.destination(),
               [this](const std::exception_ptr& error) {
                 if (stopped_) return owner_.on_quieter();
                 if (error) return owner_.on_failed(error);
                 events_.record(target_.options, [this] { owner_.on_done(); });
               }),
-      reconnect_(services.clock()) {
+      reconnect_(context.clock) {
   target_.only = std::move(request.only);
   target_.digests = std::move(request.digests);
   if (request.unfinished) {
@@ -97,9 +97,9 @@ Restore::Restore(Services& services, Owner& owner, Request request, Clock::Time 
 void Restore::start() {
   callbacks_.run([this] {
     if (const std::size_t managed = count_managed(target_.places); managed > 0) {
-      services_.log(LogLevel::info, fmt::format("restore of '{}': {} tensors lie in managed memory, which is moved as "
-                                                "memory of its device",
-                                                target_.options.name, managed));
+      context_.log(LogLevel::info, fmt::format("restore of '{}': {} tensors lie in managed memory, which is moved as "
+                                               "memory of its device",
+                                               target_.options.name, managed));
     }
     events_.await(target_.catalog(), target_.places);
     if (search_) return search_->start();
@@ -121,7 +121,7 @@ void Restore::on_planned(std::shared_ptr<Planning> planning) {
 void Restore::proceed() {
   if (!planned_ || stopped_) return;
   auto planning = std::exchange(planned_, nullptr);
-  services_.look_ahead(holders_in(*planning));
+  context_.look_ahead(holders_in(*planning));
   owner_.on_stage(Stage::bind);
   Run::Earlier earlier{.staging = std::move(staging_)};
   if (discovery_.used_earlier()) earlier.restore = std::move(earlier_);
@@ -150,7 +150,7 @@ void Restore::pass_over_silent(Planning& planning) {
 // be told once it is lost.
 std::optional<Error> Restore::lost_before_plan(const ResolvedValues& resolved) const {
   if (!target_.exchange_losses) return std::nullopt;
-  const std::vector<int> lost = services_.directory().lost_since(*target_.exchange_losses);
+  const std::vector<int> lost = context_.directory.lost_since(*target_.exchange_losses);
   if (lost.empty() || (resolved.values.empty() && resolved.skipped.empty() && resolved.zeroed.empty())) {
     return std::nullopt;
   }
@@ -162,7 +162,7 @@ std::optional<Error> Restore::lost_before_plan(const ResolvedValues& resolved) c
 
 void Restore::start_run(std::shared_ptr<Planning> planning, Run::Earlier earlier) {
   run_ = std::make_unique<Run>(
-      services_, [this] { on_verified(); }, owner_, target_, events_, failures_, rounds_.get(), std::move(planning),
+      context_, [this] { on_verified(); }, owner_, target_, events_, failures_, rounds_.get(), std::move(planning),
       std::move(earlier));
   run_->start();
 }
@@ -181,7 +181,7 @@ void Restore::on_verified() {
 // Deferred: the run is still on the call stack.
 void Restore::replace_lost_soon() {
   const Duration wait = failures_.take_wait();
-  if (wait == Duration::zero()) return services_.defer(callbacks_.wrap([this] { replace_lost(); }));
+  if (wait == Duration::zero()) return context_.defer(callbacks_.wrap([this] { replace_lost(); }));
   reconnect_.start(wait, callbacks_.wrap([this] { replace_lost(); }));
 }
 
@@ -225,8 +225,8 @@ void Restore::replace_lost() {
 
 void Restore::search(std::unique_ptr<Unfinished> unfinished, std::exception_ptr loss) {
   search_ = std::make_unique<HolderSearch>(
-      services_, target_, std::move(unfinished), std::move(loss),
-      HolderSearch::Events{.found = [this] { services_.defer(callbacks_.wrap([this] { resume(); })); },
+      context_, target_, std::move(unfinished), std::move(loss),
+      HolderSearch::Events{.found = [this] { context_.defer(callbacks_.wrap([this] { resume(); })); },
                            .failed = [this](const std::exception_ptr& error) { owner_.on_failed(error); }});
 }
 
@@ -304,7 +304,7 @@ void Restore::resume() {
 // --- the end, or another plan ---
 
 void Restore::note_withdrawn(Rank source, const Error& withdrawn) {
-  gone_ = LostSource{source, withdrawn.code(), withdrawn.what(), target_.seconds_at(services_.clock().now())};
+  gone_ = LostSource{source, withdrawn.code(), withdrawn.what(), target_.seconds_at(context_.clock.now())};
 }
 
 void Restore::stop() {
@@ -369,7 +369,7 @@ void Restore::keep() {
                        .method = target_.method};
   if (!run_ || replaced_ || !run_->keep_in(cached)) return;
   cached.placed = std::move(target_.placed);
-  services_.cache().keep(std::make_unique<CachedRestore>(std::move(cached)));
+  context_.cache.keep(std::make_unique<CachedRestore>(std::move(cached)));
 }
 
 // --- queries ---
@@ -408,7 +408,7 @@ std::string Restore::outcome(const RestoreReport& report, const std::exception_p
 
 // From the rows that the report has.
 void Restore::trace_moved() const {
-  telemetry::Trace* const trace = services_.trace();
+  telemetry::Trace* const trace = context_.trace;
   if (trace == nullptr || movement() == nullptr) return;
   for (const MovedRow& moved : moved_rows(report_input(run_->chosen(), {}, false))) {
     if (moved.began == move::Tally::WallClock::time_point::max()) continue;
@@ -463,8 +463,8 @@ RestoreReport Restore::report(const StageSeconds& seconds, bool failed) const {
 
 ReportInput Restore::report_input(const ChosenTransfers& chosen, const StageSeconds& seconds, bool failed) const {
   ReportInput input{.options = target_.options,
-                    .fabrics = services_.fabrics(),
-                    .session = services_.facts(),
+                    .fabrics = context_.fabrics,
+                    .session = context_.facts(),
                     .seconds = seconds,
                     .failed = failed,
                     .planning = run_ ? &run_->planning() : nullptr,

@@ -52,8 +52,8 @@ struct Request {
 /// Threads: loop thread only.
 class Restore final {
  public:
-  /// `began`: time of the caller's call. Ownership: borrows services and owner.
-  Restore(Services& services, Owner& owner, Request request, Clock::Time began);
+  /// `began`: time of the caller's call. Ownership: borrows the context and the owner.
+  Restore(const Context& context, Owner& owner, Request request, Clock::Time began);
 
   void start();
   /// Goes on after Owner::on_values() has said that it has to stand. Does nothing else.
@@ -128,7 +128,7 @@ class Restore final {
   [[nodiscard]] ReportInput report_input(const ChosenTransfers& chosen, const StageSeconds& seconds, bool failed) const;
   [[nodiscard]] RestoreReport report_of_run(const StageSeconds& seconds, bool failed) const;
 
-  Services& services_;
+  const Context& context_;
   Owner& owner_;
   Callbacks callbacks_;
   std::unique_ptr<CachedRestore> earlier_;  // null: none, or unusable

@@ -42,13 +42,13 @@ Source::Options source_options(const Target& target) {
                       .wants_messages = method && move::carrier_of(*method) == move::Carrier::messages}};
 }
 
-void log_plan(Services& services, const Target& target, const std::vector<move::Transfer>& transfers,
+void log_plan(const Context& context, const Target& target, const std::vector<move::Transfer>& transfers,
               std::size_t sources) {
   ByteCount bytes = 0;
   for (const move::Transfer& transfer : transfers) bytes += move::bytes_of(transfer);
-  services.log(LogLevel::info, fmt::format("restore of '{}' as layout rank {}: {} pieces, {} bytes from {} sources",
-                                           target.options.name, to_int(target.catalog().layout_rank()),
-                                           transfers.size(), bytes, sources));
+  context.log(LogLevel::info,
+              fmt::format("restore of '{}' as layout rank {}: {} pieces, {} bytes from {} sources", target.options.name,
+                          to_int(target.catalog().layout_rank()), transfers.size(), bytes, sources));
 }
 
 // The path to a source: its fabrics and methods, and why nothing is mapped if nothing is.
@@ -66,24 +66,24 @@ std::string path_text(const Binding& binding, const std::map<Method, ByteCount>&
                      binding.record.member, carriers, moved, rejected.empty() ? "" : "; ", rejected);
 }
 
-void log_paths(Services& services, const std::vector<const Binding*>& bindings,
+void log_paths(const Context& context, const std::vector<const Binding*>& bindings,
                const std::vector<move::Transfer>& transfers) {
   std::vector<std::map<Method, ByteCount>> methods(bindings.size());
   for (const move::Transfer& transfer : transfers) {
     methods[transfer.peer][transfer.method] += move::bytes_of(transfer);
   }
-  for (std::size_t i = 0; i < bindings.size(); ++i) services.log(LogLevel::info, path_text(*bindings[i], methods[i]));
+  for (std::size_t i = 0; i < bindings.size(); ++i) context.log(LogLevel::info, path_text(*bindings[i], methods[i]));
 }
 
 bool is_bound(const Binding& binding) {
   return binding.generation == binding.record.generation;
 }
 
-void log_loss(Services& services, const std::exception_ptr& error, std::string_view outcome) {
+void log_loss(const Context& context, const std::exception_ptr& error, std::string_view outcome) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& reason) {
-    services.log(LogLevel::warning, fmt::format("{}; {}", reason.what(), outcome));
+    context.log(LogLevel::warning, fmt::format("{}; {}", reason.what(), outcome));
   }
 }
 
@@ -99,9 +99,9 @@ LostSource loss_of(Rank rank, const std::exception_ptr& error, double after_seco
 
 }  // namespace
 
-Run::Run(Services& services, Verified verified, Owner& owner, Target& target, DestinationEvents& events,
+Run::Run(const Context& context, Verified verified, Owner& owner, Target& target, DestinationEvents& events,
          PathFailures& failures, RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier)
-    : services_(services),
+    : context_(context),
       verified_(std::move(verified)),
       owner_(owner),
       target_(target),
@@ -111,16 +111,16 @@ Run::Run(Services& services, Verified verified, Owner& owner, Target& target, De
       callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       planning_(std::move(planning)),
       earlier_(std::move(earlier)),
-      sources_(services, *this, paths(), source_options(target),
+      sources_(context, *this, paths(), source_options(target),
                bindings_for(*planning_, target, earlier_.restore.get(), failures)),
-      look_(services.clock(), target.options.notice,
+      look_(context.clock, target.options.notice,
             [this](Clock::Time now, bool overslept) { callbacks_.run([&] { look(now, overslept); }); }),
       silence_(sources_.all(), target.options.notice, look_.interval()),
       slow_sources_(target.options.notice),
       lost_(std::move(earlier_.lost)),
       slow_(failures.standing()) {
   if (planning_->others.ranks().empty()) return;
-  replicas_ = std::make_unique<ReplicaChecks>(services, owner, target, paths(), *planning_);
+  replicas_ = std::make_unique<ReplicaChecks>(context, owner, target, paths(), *planning_);
 }
 
 // --- bind ---
@@ -133,7 +133,7 @@ void Run::start() {
   }
   if (replicas_) replicas_->start();
   if (target_.outlives_sources && !stopped_) {
-    silence_.begin(services_.clock().now());
+    silence_.begin(context_.clock.now());
     look_.start();
   }
   if (!stopped_) sources_.start(leasing);
@@ -157,16 +157,16 @@ void Run::on_all_bound() {
 
 void Run::choose(BoundTransfers bound) {
   const auto bindings = sources_.bindings();
-  chosen_.predictions = choose_methods(bound, bindings, *planning_, target_.destination(), services_.costs(),
+  chosen_.predictions = choose_methods(bound, bindings, *planning_, target_.destination(), context_.costs,
                                        target_.method, rounds_ != nullptr ? &rounds_->group() : nullptr);
   chosen_.transfers = std::move(bound.transfers);
   chosen_.staged_local = std::move(bound.staged_local);
-  log_paths(services_, bindings, *chosen_.transfers);
+  log_paths(context_, bindings, *chosen_.transfers);
   begin();
 }
 
 void Run::begin() {
-  log_plan(services_, target_, *chosen_.transfers, sources_.all().size());
+  log_plan(context_, target_, *chosen_.transfers, sources_.all().size());
   if (target_.options.bind_only) {
     owner_.on_stage(Stage::verify);
     return replicas_ ? replicas_->when_leased([this] { confirm(); }) : confirm();
@@ -184,12 +184,12 @@ void Run::move() {
       .moved = [this] { on_moved(); },
       .undelivered = [this] { (void)can_continue(); },
       .path_lost = [this](Source& source, PathLoss loss, const std::string& why) { on_path_lost(source, loss, why); }};
-  movement_ = std::make_unique<Movement>(services_, std::move(reports), owner_, target_, *planning_, sources_.all(),
+  movement_ = std::make_unique<Movement>(context_, std::move(reports), owner_, target_, *planning_, sources_.all(),
                                          *chosen_.transfers, rounds_, take_staging());
   movement_->start(chosen_.transfers);
   if (!target_.outlives_sources || stopped_) return;
-  standstill_.begin(sources_.all().size(), services_.clock().now());
-  slow_sources_.begin(samples(), services_.clock().now());
+  standstill_.begin(sources_.all().size(), context_.clock.now());
+  slow_sources_.begin(samples(), context_.clock.now());
   look_.start();
 }
 
@@ -224,7 +224,7 @@ void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
   if (outlived && stopped_) return;
   const bool connects_again = outlived && may_be_reached(source);
   if (source.state() == Source::State::lost && !stopped_ && !connects_again) {
-    losses_.push_back({source.index(), loss_of(source.rank(), error, target_.seconds_at(services_.clock().now()))});
+    losses_.push_back({source.index(), loss_of(source.rank(), error, target_.seconds_at(context_.clock.now()))});
   }
   if (!outlived) return owner_.on_source_ended(source, error);
   if (connects_again) {
@@ -236,12 +236,12 @@ void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
   // The source's binding may be that of an earlier restore, which serves unless the caller forces a method.
   const bool readable = is_bound(source.binding()) && !target_.method && Movement::outlives(source, {});
   if (!movement_ && readable) {
-    log_loss(services_, error, "its memory is read on");
+    log_loss(context_, error, "its memory is read on");
     return sources_.continue_without(source);
   }
   if (movement_) movement_->lose(source);
   if (!can_continue()) return;
-  log_loss(services_, error,
+  log_loss(context_, error,
            connects_again ? "it is connected again" : "what it has not delivered comes from other holders");
   if (movement_) {
     sources_.continue_without(source);
@@ -259,11 +259,11 @@ void Run::on_path_lost(Source& source, PathLoss loss, const std::string& why) {
   std::string names;
   for (const std::size_t fabric : movement_->lose_path(source)) {
     failures_.add(source.holder(), fabric, progressed, why);
-    names += (names.empty() ? "" : ", ") + services_.fabrics().name(fabric);
+    names += (names.empty() ? "" : ", ") + context_.fabrics.name(fabric);
   }
-  services_.log(LogLevel::warning,
-                fmt::format("source rank {}: {}: {}; what it has not delivered moves over another path",
-                            to_int(source.rank()), names, why));
+  context_.log(LogLevel::warning,
+               fmt::format("source rank {}: {}: {}; what it has not delivered moves over another path",
+                           to_int(source.rank()), names, why));
 }
 
 bool Run::may_be_reached(const Source& source) {
@@ -303,7 +303,7 @@ void Run::on_silent(const Silence::Found& found) {
 
 void Run::find_copies() {
   if (!target_.outlives_sources) return;
-  add_copies(*planning_, NameView(services_, target_).publications());
+  add_copies(*planning_, NameView(context_, target_).publications());
 }
 
 // A box that nobody holds any more, and nobody may hold later, ends the restore at once.
@@ -319,7 +319,7 @@ bool Run::can_continue() {
 // wait for: the caller has to hear of it.
 bool Run::may_be_held_later() const {
   return !target_.exchange_losses && code_in(loss_) == ErrorCode::peer_lost &&
-         HolderSearch::may_find(services_, target_, *planning_);
+         HolderSearch::may_find(context_, target_, *planning_);
 }
 
 std::vector<PieceBox> Run::undelivered() const {
@@ -418,7 +418,7 @@ void Run::look(Clock::Time now, bool overslept) {
 
 bool Run::answers(const Source& source) const {
   const auto heard = source.heard(target_.options.notice / 2);
-  return heard && services_.clock().now() - *heard < target_.options.notice;
+  return heard && context_.clock.now() - *heard < target_.options.notice;
 }
 
 // Other holders that answer are chosen before this one from now on.
@@ -447,9 +447,9 @@ void Run::on_slow(std::span<const std::size_t> slow, std::span<const Sample> sam
     const ByteCount bytes = movement_->take_waiting(source);
     if (bytes == 0) continue;
     slow_.push_back(source.holder());
-    services_.log(LogLevel::info,
-                  fmt::format("source rank {} is slow: {} bytes that wait for it come from other holders",
-                              to_int(source.rank()), bytes));
+    context_.log(LogLevel::info,
+                 fmt::format("source rank {} is slow: {} bytes that wait for it come from other holders",
+                             to_int(source.rank()), bytes));
   }
   movement_->advance();
 }
@@ -492,7 +492,7 @@ bool Run::keep_in(CachedRestore& cached) {
 // --- queries ---
 
 PathInputs Run::paths() {
-  return {services_.fabrics(), target_.reach, rounds_ != nullptr ? &rounds_->group() : nullptr};
+  return {context_.fabrics, target_.reach, rounds_ != nullptr ? &rounds_->group() : nullptr};
 }
 
 double Run::digest_seconds() const {
@@ -527,7 +527,7 @@ std::vector<SourceProgress> Run::progress() const {
   if (replicas_ && replicas_->comparing()) return replicas_->progress();
   if (movement_) return movement_->progress();
   std::vector<SourceProgress> progress;
-  for (const auto& source : sources_.all()) progress.push_back(progress_of(*source, services_));
+  for (const auto& source : sources_.all()) progress.push_back(progress_of(*source, context_));
   if (replicas_) std::ranges::copy(replicas_->progress(), std::back_inserter(progress));
   return progress;
 }

@@ -48,7 +48,7 @@ class Run final : private Sources::Listener {
 
   /// `failures`: of the restore's earlier runs, too. `rounds`: null if there are none. Ownership: borrows all but
   /// `verified`, `planning` and `earlier`.
-  Run(Services& services, Verified verified, Owner& owner, Target& target, DestinationEvents& events,
+  Run(const Context& context, Verified verified, Owner& owner, Target& target, DestinationEvents& events,
       PathFailures& failures, RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier);
 
   void start();
@@ -131,7 +131,7 @@ class Run final : private Sources::Listener {
   /// All is bound, and nothing moves before the destination's own events have happened.
   [[nodiscard]] bool awaits_events() const;
 
-  Services& services_;
+  const Context& context_;
   Verified verified_;
   Owner& owner_;
   Target& target_;

@@ -18,16 +18,16 @@ bool is_last(Source::State state) {
 
 }  // namespace
 
-Source::Source(SourceServices& services, Listener& listener, const PathInputs& paths, Options options,
+Source::Source(const SourceContext& context, Listener& listener, const PathInputs& paths, Options options,
                std::size_t index, Binding binding)
-    : services_(services),
+    : context_(context),
       listener_(listener),
       options_(std::move(options)),
       index_(index),
       binding_(std::move(binding)),
-      entered_(services.clock().now()),
-      requests_(services, binding_, options_.from, [this](const std::exception_ptr& error) { on_failed(error); }),
-      fabrics_(services,
+      entered_(context.clock.now()),
+      requests_(context, binding_, options_.from, [this](const std::exception_ptr& error) { on_failed(error); }),
+      fabrics_(context,
                {.changed = [this](SourceFabrics::Report report) { on_fabric(report); },
                 .failed = [this](const std::exception_ptr& error) { on_failed(error); }},
                paths, options_.fabrics, binding_, requests_),
@@ -47,14 +47,14 @@ void Source::fire(Event event) {
 // A row that stays in its state is no change.
 void Source::enter(State next) {
   if (next == state_) return;
-  const Clock::Time now = services_.clock().now();
+  const Clock::Time now = context_.clock.now();
   const State last = std::exchange(state_, next);
   const Clock::Time began = std::exchange(entered_, now);
-  if (telemetry::Trace* const of_session = services_.trace()) trace(*of_session, last, began);
+  if (telemetry::Trace* const of_session = context_.trace) trace(*of_session, last, began);
   const double seconds = seconds_of(now - began);
-  services_.log(LogLevel::debug,
-                fmt::format("source rank {}, member {}, of '{}': {} -> {} after {:.6f} s", to_int(rank()),
-                            binding_.record.member, options_.from, to_string(last), to_string(next), seconds));
+  context_.log(LogLevel::debug,
+               fmt::format("source rank {}, member {}, of '{}': {} -> {} after {:.6f} s", to_int(rank()),
+                           binding_.record.member, options_.from, to_string(last), to_string(next), seconds));
 }
 
 // All states at the end, when it is known how they ended.
@@ -120,7 +120,7 @@ void Source::on_failed(const std::exception_ptr& error) {
 void Source::start(Leasing leasing) {
   leasing_ = leasing;
   callbacks_.run([this] {
-    if (binding_.record.member == services_.member()) {
+    if (binding_.record.member == context_.member) {
       find_own();
       return fire(Event::own_found);
     }
@@ -130,7 +130,7 @@ void Source::start(Leasing leasing) {
 }
 
 void Source::find_own() {
-  binding_.own = services_.own_publication(options_.from);
+  binding_.own = context_.own_publication(options_.from);
   if (!binding_.own || binding_.own->generation != binding_.record.generation) {
     throw Error(ErrorCode::withdrawn, fmt::format("'{}' was withdrawn while it was being read", options_.from),
                 std::vector<Rank>{rank()});
@@ -141,7 +141,7 @@ void Source::find_own() {
 }
 
 void Source::find_link() {
-  const auto link = services_.link(binding_.record);
+  const auto link = context_.link(binding_.record);
   if (binding_.link != link) {
     if (leasing_ != Leasing::first) {
       throw Error(ErrorCode::peer_lost,

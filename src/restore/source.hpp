@@ -12,8 +12,8 @@
 
 #include "restore/binding.hpp"
 #include "restore/callbacks.hpp"
+#include "restore/context.hpp"
 #include "restore/path_decision.hpp"
-#include "restore/services.hpp"
 #include "restore/source_fabrics.hpp"
 #include "restore/source_requests.hpp"
 #include "runtime/clock.hpp"
@@ -122,7 +122,7 @@ class Source final {
 
   /// `index`: the caller's number for it. `binding`: the tensors to read, with the remains of an earlier operation.
   ///          Ownership: borrows all but options and binding.
-  Source(SourceServices& services, Listener& listener, const PathInputs& paths, Options options, std::size_t index,
+  Source(const SourceContext& context, Listener& listener, const PathInputs& paths, Options options, std::size_t index,
          Binding binding);
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
@@ -169,7 +169,7 @@ class Source final {
   void on_fabric(SourceFabrics::Report report);
   void on_failed(const std::exception_ptr& error);
 
-  SourceServices& services_;
+  const SourceContext& context_;
   Listener& listener_;
   Options options_;
   std::size_t index_;

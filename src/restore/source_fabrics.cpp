@@ -8,9 +8,9 @@
 
 namespace shardwire::restore {
 
-SourceFabrics::SourceFabrics(SourceServices& services, Events events, const PathInputs& paths, const Options& options,
-                             Binding& binding, SourceRequests& requests)
-    : services_(services),
+SourceFabrics::SourceFabrics(const SourceContext& context, Events events, const PathInputs& paths,
+                             const Options& options, Binding& binding, SourceRequests& requests)
+    : context_(context),
       events_(std::move(events)),
       paths_(paths),
       options_(options),
@@ -23,8 +23,7 @@ void SourceFabrics::restart() {
   attempts_.clear();
   binding_.unbind();
   if (options_.connect == Connect::none) return candidates_.clear();
-  const auto common =
-      common_fabrics(services_.fabrics().open, binding_.link->peer().fabrics, binding_.link->is_local());
+  const auto common = common_fabrics(context_.fabrics.open, binding_.link->peer().fabrics, binding_.link->is_local());
   candidates_.assign(common.begin(), common.end());
   std::erase_if(candidates_, [this](std::size_t fabric) { return binding_.failed_fabrics.contains(fabric); });
 }
@@ -35,13 +34,13 @@ bool SourceFabrics::connect_next() {
         std::ranges::any_of(binding_.connected, [](const ConnectedFabric& one) { return one.path.message; });
     const int worst = worst_path(binding_, paths_);
     std::erase_if(candidates_, [&](std::size_t fabric) {
-      return !worth_connecting(services_.fabrics().preference(fabric), worst, options_.wants_messages && !sends);
+      return !worth_connecting(context_.fabrics.preference(fabric), worst, options_.wants_messages && !sends);
     });
   }
   if (candidates_.empty()) return false;
   const std::size_t fabric = candidates_.front();
   candidates_.pop_front();
-  const FabricAttempt::Setup setup{.clock = services_.clock(),
+  const FabricAttempt::Setup setup{.clock = context_.clock,
                                    .binding = binding_,
                                    .lease = requests_.lease(),
                                    .deadline = options_.deadline,
@@ -66,8 +65,8 @@ void SourceFabrics::exclude(std::size_t fabric, const Error& why) {
   binding_.excluded[fabric] = why.what();
   binding_.lacked_resources = binding_.lacked_resources || why.code() == ErrorCode::out_of_resources;
   binding_.peer_ended = binding_.peer_ended || why.code() == ErrorCode::peer_lost;
-  services_.log(LogLevel::info, fmt::format("source rank {} is not reached over {}: {}", to_int(binding_.layout_rank),
-                                            services_.fabrics().name(fabric), why.what()));
+  context_.log(LogLevel::info, fmt::format("source rank {} is not reached over {}: {}", to_int(binding_.layout_rank),
+                                           context_.fabrics.name(fabric), why.what()));
   events_.changed(Report::excluded);
 }
 

@@ -46,7 +46,7 @@ class SourceFabrics {
   };
 
   /// Ownership: borrows all but events and options.
-  SourceFabrics(SourceServices& services, Events events, const PathInputs& paths, const Options& options,
+  SourceFabrics(const SourceContext& context, Events events, const PathInputs& paths, const Options& options,
                 Binding& binding, SourceRequests& requests);
 
   /// Forgets what is connected, and begins again with all fabrics that both sides have.
@@ -63,7 +63,7 @@ class SourceFabrics {
  private:
   void exclude(std::size_t fabric, const Error& why);
 
-  SourceServices& services_;
+  const SourceContext& context_;
   Events events_;
   PathInputs paths_;
   Options options_;

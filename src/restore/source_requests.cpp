@@ -20,12 +20,12 @@ const std::vector<wire::RequestedBox>* corrupt_blocks(const wire::Message& messa
 
 }  // namespace
 
-SourceRequests::SourceRequests(SourceServices& services, const Binding& binding, std::string from,
+SourceRequests::SourceRequests(const SourceContext& context, const Binding& binding, std::string from,
                                Callbacks::Failed failed)
-    : services_(services),
+    : context_(context),
       binding_(binding),
       from_(std::move(from)),
-      count_{.next = services.first_request()},
+      count_{.next = context.first_request()},
       callbacks_(std::move(failed)) {
 }
 
@@ -41,7 +41,7 @@ void SourceRequests::lease_own() {
   } catch (const Error& error) {
     throw Error(error.code(), error.what(), std::vector<Rank>{rank()});
   }
-  lease_ = services_.lease_own(*binding_.own);
+  lease_ = context_.lease_own(*binding_.own);
 }
 
 void SourceRequests::ask_for_lease(std::function<void()> granted) {
@@ -74,7 +74,7 @@ void SourceRequests::give_back() {
   const std::uint64_t lease = std::exchange(lease_, 0);
   if (lease == 0) return;
   if (binding_.is_own()) {
-    services_.release_own(lease);
+    context_.release_own(lease);
   } else {  // not awaited: it only lets the source free the memory
     binding_.link->post(wire::Release{count_.next++, lease});
   }
@@ -176,7 +176,7 @@ void SourceRequests::read_generation(std::function<void(bool live)> then) {
 void SourceRequests::confirm(std::function<void()> intact) {
   const std::uint64_t lease = std::exchange(lease_, 0);
   if (binding_.is_own()) {
-    require_intact(services_.release_own(lease));
+    require_intact(context_.release_own(lease));
     return intact();
   }
   const std::uint64_t number = count_.next++;

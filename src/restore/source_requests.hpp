@@ -9,7 +9,7 @@
 
 #include "restore/binding.hpp"
 #include "restore/callbacks.hpp"
-#include "restore/services.hpp"
+#include "restore/context.hpp"
 
 namespace shardwire::restore {
 
@@ -19,8 +19,8 @@ namespace shardwire::restore {
 class SourceRequests {
  public:
   /// `failed`: receives refusals, wrong answers, and exceptions of callbacks; each names the source.
-  /// Ownership: borrows services and binding; the binding's record, tensors and link are read.
-  SourceRequests(SourceServices& services, const Binding& binding, std::string from, Callbacks::Failed failed);
+  /// Ownership: borrows the context and binding; the binding's record, tensors and link are read.
+  SourceRequests(const SourceContext& context, const Binding& binding, std::string from, Callbacks::Failed failed);
   SourceRequests(const SourceRequests&) = delete;
   SourceRequests& operator=(const SourceRequests&) = delete;
 
@@ -71,7 +71,7 @@ class SourceRequests {
   [[nodiscard]] Rank rank() const { return binding_.layout_rank; }
   void require_intact(bool intact) const;
 
-  SourceServices& services_;
+  const SourceContext& context_;
   const Binding& binding_;
   std::string from_;  // name of the publication
   std::uint64_t lease_ = 0;

@@ -22,15 +22,15 @@ bool comes_by_message(Method method) {
 
 }  // namespace
 
-SourceWatch::SourceWatch(Services& services, ChannelEnded channel_ended, std::string from, Sources sources,
+SourceWatch::SourceWatch(const Context& context, ChannelEnded channel_ended, std::string from, Sources sources,
                          const move::Engine& engine, Callbacks::Failed failed)
-    : services_(services),
+    : context_(context),
       channel_ended_(std::move(channel_ended)),
       from_(std::move(from)),
       sources_(sources),
       engine_(engine),
       callbacks_(std::move(failed)),
-      arrivals_(sources.size(), {0, services.clock().now()}) {
+      arrivals_(sources.size(), {0, context.clock.now()}) {
 }
 
 ByteCount SourceWatch::arrived(std::size_t source) const {
@@ -38,7 +38,7 @@ ByteCount SourceWatch::arrived(std::size_t source) const {
 }
 
 void SourceWatch::look(std::span<const move::Transfer> transfers) {
-  const auto now = services_.clock().now();
+  const auto now = context_.clock.now();
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     if (const ByteCount bytes = arrived(i); bytes != arrivals_[i].bytes) arrivals_[i] = {bytes, now};
   }
@@ -79,14 +79,14 @@ bool SourceWatch::message_channel_failed(const Source& source, std::span<const m
 void SourceWatch::look_at_reads(Source& source) {
   const Binding& binding = source.binding();
   if (!binding.path.read_by || !engine_.writes_from(static_cast<std::uint32_t>(source.index()))) return;
-  const auto published = services_.directory().publication(from_, binding.record.member);
+  const auto published = context_.directory.publication(from_, binding.record.member);
   if (!published || *published != binding.record) source.requests().ask_if_live([] {});
 }
 
-SourceProgress progress_of(const Source& source, const Services& services) {
+SourceProgress progress_of(const Source& source, const Context& context) {
   const wire::PublicationRecord& record = source.binding().record;
   SourceProgress progress{.rank = source.rank(), .unanswered = source.requests().unanswered() > 0};
-  if (const auto* at = services.directory().address(record.member, record.epoch)) {
+  if (const auto* at = context.directory.address(record.member, record.epoch)) {
     progress.address = fmt::format("{}:{}", at->address, at->port);
   }
   return progress;
@@ -94,9 +94,9 @@ SourceProgress progress_of(const Source& source, const Services& services) {
 
 std::vector<SourceProgress> SourceWatch::progress(std::span<const move::Transfer> transfers) const {
   std::vector<SourceProgress> progress(sources_.size());
-  const auto now = services_.clock().now();
+  const auto now = context_.clock.now();
   for (std::size_t i = 0; i < sources_.size(); ++i) {
-    progress[i] = progress_of(*sources_[i], services_);
+    progress[i] = progress_of(*sources_[i], context_);
     progress[i].keeps_up = now - arrivals_[i].last < keeping_up;
   }
   if (transfers.empty()) return progress;

@@ -10,14 +10,14 @@
 
 #include "move/engine.hpp"
 #include "restore/callbacks.hpp"
-#include "restore/services.hpp"
+#include "restore/context.hpp"
 #include "restore/source.hpp"
 #include "restore/verdict.hpp"
 
 namespace shardwire::restore {
 
 /// Progress of a source that moves no bytes.
-SourceProgress progress_of(const Source& source, const Services& services);
+SourceProgress progress_of(const Source& source, const Context& context);
 
 /// Watches the sources of a movement: those whose bytes stop arriving are asked whether they are alive.
 /// Threads: loop thread only.
@@ -29,8 +29,8 @@ class SourceWatch {
   using ChannelEnded = std::function<void(Source& source)>;
 
   /// `from`: name of the publication. Failures go to `failed`.
-  /// Ownership: borrows services, sources and engine.
-  SourceWatch(Services& services, ChannelEnded channel_ended, std::string from, Sources sources,
+  /// Ownership: borrows the context, sources and engine.
+  SourceWatch(const Context& context, ChannelEnded channel_ended, std::string from, Sources sources,
               const move::Engine& engine, Callbacks::Failed failed);
 
   /// Call it often while the transfers move.
@@ -51,7 +51,7 @@ class SourceWatch {
   [[nodiscard]] ByteCount arrived(std::size_t source) const;
   [[nodiscard]] bool message_channel_failed(const Source& source, std::span<const move::Transfer> transfers) const;
 
-  Services& services_;
+  const Context& context_;
   ChannelEnded channel_ended_;
   std::string from_;
   Sources sources_;

@@ -6,12 +6,12 @@
 
 namespace shardwire::restore {
 
-Sources::Sources(SourceServices& services, Listener& listener, const PathInputs& paths, const Source::Options& options,
-                 std::vector<Binding> bindings)
+Sources::Sources(const SourceContext& context, Listener& listener, const PathInputs& paths,
+                 const Source::Options& options, std::vector<Binding> bindings)
     : listener_(listener) {
   Source::Listener& reports = *this;
   for (std::size_t i = 0; i < bindings.size(); ++i) {
-    sources_.push_back(std::make_unique<Source>(services, reports, paths, options, i, std::move(bindings[i])));
+    sources_.push_back(std::make_unique<Source>(context, reports, paths, options, i, std::move(bindings[i])));
   }
 }
 

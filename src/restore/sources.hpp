@@ -32,8 +32,8 @@ class Sources final : private Source::Listener {
     ~Listener() = default;
   };
 
-  /// `bindings`: one per source. Ownership: borrows services, listener and the objects in `paths`.
-  Sources(SourceServices& services, Listener& listener, const PathInputs& paths, const Source::Options& options,
+  /// `bindings`: one per source. Ownership: borrows the context, listener and the objects in `paths`.
+  Sources(const SourceContext& context, Listener& listener, const PathInputs& paths, const Source::Options& options,
           std::vector<Binding> bindings);
 
   /// Call it once. Errors: reported to the listener.

@@ -91,29 +91,29 @@ std::vector<telemetry::Span> StageClock::spans(std::vector<telemetry::Attribute>
 
 // --- the frame ---
 
-RestoreTask::RestoreTask(Services& services, std::shared_ptr<detail::RestoreState> state, Request request,
+RestoreTask::RestoreTask(const Context& context, std::shared_ptr<detail::RestoreState> state, Request request,
                          Clock::Time began, double join_seconds)
-    : services_(services),
+    : context_(context),
       state_(std::move(state)),
       replaces_withdrawn_(!request.exchange),
       replaces_paths_(!request.exchange || !request.exchange->rounds),
       resumable_(!request.exchange),
-      stages_(services.clock(), began, join_seconds, services.trace() != nullptr),
+      stages_(context.clock, began, join_seconds, context.trace != nullptr),
       began_(began),
       limit_(request.options.timeout),
-      deadline_(services.clock()),
-      progress_(services.clock()),
-      grace_(services.clock()),
-      restore_(services, *this, std::move(request), began) {
+      deadline_(context.clock),
+      progress_(context.clock),
+      grace_(context.clock),
+      restore_(context, *this, std::move(request), began) {
 }
 
 RestoreTask::~RestoreTask() = default;
 
 void RestoreTask::start() {
-  const auto left = limit_ - (services_.clock().now() - began_);
+  const auto left = limit_ - (context_.clock.now() - began_);
   deadline_.start(left, [this] { fail(std::make_exception_ptr(restore_.late(stages_.stage()))); });
   arm_progress();
-  if (Probe* const probe = services_.probe()) probe->entered(Stage::plan);
+  if (Probe* const probe = context_.probe) probe->entered(Stage::plan);
   restore_.start();
 }
 
@@ -133,7 +133,7 @@ bool RestoreTask::on_values(const std::map<TensorKey, SharedValue>& values) {
 
 void RestoreTask::on_stage(Stage stage) {
   stages_.enter(stage);
-  if (Probe* const probe = services_.probe()) probe->entered(stage);
+  if (Probe* const probe = context_.probe) probe->entered(stage);
 }
 
 bool RestoreTask::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
@@ -166,19 +166,19 @@ void RestoreTask::look_at_progress() {
     const bool same = reported_ && std::string_view(reported_->stage) == now.stage &&
                       reported_->done_bytes == now.done_bytes && reported_->total_bytes == now.total_bytes;
     if (same) return;
-  } else if (reported_ && services_.clock().now() - reported_at_ < interval) {
+  } else if (reported_ && context_.clock.now() - reported_at_ < interval) {
     return;
   }
   report_progress();
 }
 
 void RestoreTask::look_at_wait() {
-  const auto lasts = wait_.look(services_.clock().now(), stages_.stage(), restore_.advance(stages_.stage()));
+  const auto lasts = wait_.look(context_.clock.now(), stages_.stage(), restore_.advance(stages_.stage()));
   if (!lasts) return;
   const std::string awaited = restore_.awaited(stages_.stage());
   if (awaited.empty()) return;
-  services_.log(*lasts < waits_long ? LogLevel::info : LogLevel::warning,
-                fmt::format("{} has waited {:.0f} s for {}", restore_.title(), seconds_of(*lasts), awaited));
+  context_.log(*lasts < waits_long ? LogLevel::info : LogLevel::warning,
+               fmt::format("{} has waited {:.0f} s for {}", restore_.title(), seconds_of(*lasts), awaited));
 }
 
 Progress RestoreTask::progress() {
@@ -192,7 +192,7 @@ void RestoreTask::report_progress() {
   if (!callback) return;
   const Progress progress = this->progress();
   reported_ = progress;
-  reported_at_ = services_.clock().now();
+  reported_at_ = context_.clock.now();
   try {
     callback(progress);
   } catch (...) {
@@ -296,7 +296,7 @@ void RestoreTask::on_quieter() {
   if (stages_.stage() != Stage::stopping || !restore_.quiet(fabrics_dead_)) return;
   if (ending_ == Ending::finish) return finish();
   // Deferred: the stopped objects are still on the call stack.
-  services_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
+  context_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired() || ending_ != Ending::restart) return;
     ending_ = Ending::none;
     grace_.stop();
@@ -309,7 +309,7 @@ RestoreReport RestoreTask::report() const {
 }
 
 void RestoreTask::trace(const RestoreReport& report) const {
-  telemetry::Trace* const trace = services_.trace();
+  telemetry::Trace* const trace = context_.trace;
   if (trace == nullptr) return;
   try {
     restore_.trace_moved();
@@ -333,13 +333,13 @@ void RestoreTask::finish() {
   report_progress();
   RestoreReport last = report();
   trace(last);
-  services_.log(LogLevel::info, restore_.outcome(last, error_));
+  context_.log(LogLevel::info, restore_.outcome(last, error_));
   auto values = error_ ? std::map<TensorKey, SharedValue>{} : restore_.take_values();
   const auto taken = restore_.taken();
   if (!error_) restore_.keep();
   if (!error_ && taken && state_->restored) state_->restored(taken->step, taken->origin);
   state_->finish(std::move(last), std::move(values), error_, std::move(left));
-  services_.finished(*this);
+  context_.finished(*this);
 }
 
 void RestoreTask::stop_writing() {
@@ -365,7 +365,7 @@ void RestoreTask::abandon() {
   alive_.reset();
   RestoreReport last = report();
   trace(last);
-  services_.log(LogLevel::info, restore_.outcome(last, error_));
+  context_.log(LogLevel::info, restore_.outcome(last, error_));
   restore_.release();
   state_->finish(std::move(last), {}, error_);
   stages_.enter(Stage::failed);

@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "restore/context.hpp"
 #include "restore/owner.hpp"
 #include "restore/restore.hpp"
 #include "restore/running_restore.hpp"
-#include "restore/services.hpp"
 #include "restore/state.hpp"
 #include "restore/wait_clock.hpp"
 #include "runtime/clock.hpp"
@@ -56,7 +56,7 @@ class StageClock {
 /// Threads: loop thread only.
 class RestoreTask final : public RunningRestore, private Owner {
  public:
-  RestoreTask(Services& services, std::shared_ptr<detail::RestoreState> state, Request request, Clock::Time began,
+  RestoreTask(const Context& context, std::shared_ptr<detail::RestoreState> state, Request request, Clock::Time began,
               double join_seconds);
   ~RestoreTask() override;
 
@@ -103,7 +103,7 @@ class RestoreTask final : public RunningRestore, private Owner {
   /// The restore has ended, with or without an error.
   [[nodiscard]] bool is_done() const { return stages_.stage() == Stage::done || stages_.stage() == Stage::failed; }
 
-  Services& services_;
+  const Context& context_;
   std::shared_ptr<detail::RestoreState> state_;  // owners: this and the caller's handle
   bool replaces_withdrawn_;  // restarts when a source has withdrawn: it may have published another generation
   bool replaces_paths_;      // restarts when a path is lost

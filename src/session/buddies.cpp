@@ -109,7 +109,7 @@ void BuddyCopies::require_publishers(const std::string& name) {
   }
   host_.running()->call([&] {
     std::erase_if(members,
-                  [&](int member) { return host_.services().directory().presence(member) != wire::Presence::lost; });
+                  [&](int member) { return host_.context().directory.presence(member) != wire::Presence::lost; });
   });
   if (members.empty()) return;
   throw Error(ErrorCode::peer_lost,
@@ -200,7 +200,7 @@ std::vector<int> BuddyCopies::make_all(const detail::PublicationState& of) {
                                             .patience = patience,
                                             .timeout = search_limit};
   const Found found = await<Found>(*host_.running(), interruption_, [&](const Answer<Found>& answer) {
-    host_.start(std::make_unique<restore::BuddyTask>(host_.services(), request,
+    host_.start(std::make_unique<restore::BuddyTask>(host_.context(), request,
                                                      [answer](Found copies, const std::exception_ptr& error) {
                                                        error ? answer.fail(error) : answer.give(std::move(copies));
                                                      }));
@@ -243,7 +243,7 @@ void BuddyCopies::wait_for_others(const detail::PublicationState& of, const std:
       .name = of.name, .step = of.step, .members = holders, .timeout = limit_for(bytes, of.buddy_bytes_per_second)};
   await<void>(*host_.running(), interruption_, [&](const Answer<void>& answer) {
     host_.start(std::make_unique<restore::CopiesMade>(
-        host_.services(), others,
+        host_.context(), others,
         [answer](const std::exception_ptr& error) { error ? answer.fail(error) : answer.give(); }));
   });
 }

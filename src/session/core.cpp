@@ -101,6 +101,31 @@ Core::Core(Loop& loop, Setup setup)
                                              for (const auto& restore : restores_)
                                                restore->fabric_broke(std::make_exception_ptr(error));
                                            });
+  context_.emplace(
+      restore::Context{{.clock = loop_,
+                        .first_request = [this] { return (loop_.random_number() >> 1) | 1; },
+                        .fabrics = fabric_table_,
+                        .log = [this](LogLevel level, const std::string& text) { log(level, text); },
+                        .member = setup_.bootstrap.rank,
+                        .link = [this](const wire::PublicationRecord& record) { return links_.link(record); },
+                        .own_publication = [this](const std::string& name) { return publisher_->live(name); },
+                        .lease_own = [this](auto& publication) { return publisher_->lease_own(publication); },
+                        .release_own = [this](std::uint64_t lease) { return publisher_->release_own(lease); },
+                        .trace = trace_},
+                       [this](std::function<void()> task) { defer(std::move(task)); },
+                       membership_,
+                       directory(),
+                       metadata_,
+                       restore_cache_,
+                       *copier_,
+                       *copies_,
+                       setup_.options.costs,
+                       [this] { return facts(); },
+                       [this](RunningRestore& restore) { finished(restore); },
+                       setup_.probe,
+                       keeper_ != nullptr,
+                       [this](std::span<const wire::PublicationRecord> records) { links_.look_ahead(records); },
+                       [this](const std::string& topic, const std::string& text) { warn_once(topic, text); }});
 }
 
 Core::~Core() {
@@ -117,6 +142,16 @@ Core::~Core() {
   restores_.clear();
   restore_cache_.clear();
   publisher_.reset();
+}
+
+restore::SessionFacts Core::facts() const {
+  const auto registration = setup_.memory->registration();
+  const move::StagingPool& staging = publisher_->serving().staging();
+  return {.transports = setup_.fabrics->versions(),
+          .registered_bytes = registration.bytes,
+          .registration_seconds = registration.seconds,
+          .staging_budget = staging.budget_bytes(),
+          .staging_peak = staging.peak_bytes()};
 }
 
 void Core::poll_copies() {

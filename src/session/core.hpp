@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,13 +16,13 @@
 #include "paths/path_choice.hpp"
 #include "peers/link_table.hpp"
 #include "restore/cached_restore.hpp"
+#include "restore/context.hpp"
 #include "restore/metadata.hpp"
 #include "restore/running_restore.hpp"
 #include "serve/memory_table.hpp"
 #include "serve/publisher.hpp"
 #include "session/acceptor.hpp"
 #include "session/keeping.hpp"
-#include "session/services.hpp"
 #include "session/settings.hpp"
 
 namespace shardwire {
@@ -91,36 +92,23 @@ class Core : private Membership::Host {
   [[nodiscard]] KeptCopies& copies_of_others() { return copies_of_others_; }
   /// Tells the keeper of copies whose publishers have been lost.
   void report_orphans();
-  [[nodiscard]] bool has_keeper() const { return keeper_ != nullptr; }
 
   // --- for restores ---
   [[nodiscard]] Loop& loop() { return loop_; }
   [[nodiscard]] Membership& membership() { return membership_; }
   [[nodiscard]] const Directory& directory() const { return membership_.directory(); }
-  [[nodiscard]] LinkTable& links() { return links_; }
   [[nodiscard]] Publisher& publisher() { return *publisher_; }
   [[nodiscard]] FabricDriver& driver() { return *driver_; }
-  [[nodiscard]] memory::Copier& copier() { return *copier_; }
   [[nodiscard]] memory::DeviceCopies& copies() { return *copies_; }
-  [[nodiscard]] const Fabrics& fabrics() const { return *setup_.fabrics; }
-  [[nodiscard]] const FabricTable& fabric_table() const { return fabric_table_; }
-  [[nodiscard]] const MemoryTable& memory() const { return *setup_.memory; }
-  [[nodiscard]] const CostModel& costs() const { return setup_.options.costs; }
   [[nodiscard]] int member() const { return setup_.bootstrap.rank; }
   /// A random number of the session, the same on all members; 0 until this one has joined.
   [[nodiscard]] std::uint64_t session_number() const { return session_number_; }
   /// See Membership::Host::seated. Requires: this member has joined.
   [[nodiscard]] Clock::Time session_began() const { return began_; }
-  [[nodiscard]] restore::RestoreCache& restore_cache() { return restore_cache_; }
-  [[nodiscard]] restore::Metadata& metadata() { return metadata_; }
-  [[nodiscard]] restore::Services& services() { return services_; }
-  [[nodiscard]] restore::Probe* probe() const { return setup_.probe; }
+  [[nodiscard]] const restore::Context& context() const { return *context_; }
   /// Receives the spans of restores from now on. Ownership: borrowed.
   void use_trace(telemetry::Trace* trace) { trace_ = trace; }
-  [[nodiscard]] telemetry::Trace* trace() const { return trace_; }
   void log(LogLevel level, const std::string& text) override;
-  /// See restore::Services.
-  void warn_once(const std::string& topic, const std::string& text);
   /// Logs warnings of the fabrics.
   void log_warnings();
   [[nodiscard]] Kept kept() const;
@@ -134,6 +122,8 @@ class Core : private Membership::Host {
 
   void poll_copies();
   void report_log_failure();
+  void warn_once(const std::string& topic, const std::string& text);  // see restore::Context
+  [[nodiscard]] restore::SessionFacts facts() const;
   /// Frees remains of earlier restores that no later one can use, now and when due.
   void sweep();
   void serve(Connection& connection, const wire::Message& message);
@@ -159,7 +149,7 @@ class Core : private Membership::Host {
   std::unique_ptr<Publisher> publisher_;
   restore::RestoreCache restore_cache_;
   Timer sweep_timer_;
-  CoreServices services_{*this};
+  std::optional<restore::Context> context_;  // set once its parts are there
   std::vector<std::unique_ptr<RunningRestore>> restores_;
   std::function<void()> directory_changed_;  // of a running exchange; null: none
   std::uint64_t session_number_ = 0;

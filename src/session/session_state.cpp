@@ -689,7 +689,7 @@ BuddyCopies& SessionState::buddies() {
   if (!buddies_) {
     buddies_ = std::make_unique<BuddyCopies>(BuddyCopies::Host{
         .running = [this] { return running(); },
-        .services = [this]() -> restore::Services& { return core_->services(); },
+        .context = [this]() -> const restore::Context& { return core_->context(); },
         .start = [this](std::unique_ptr<RunningRestore> task) { core_->start(std::move(task)); },
         .withdraw = [this](const std::shared_ptr<PublicationState>& publication,
                            Duration timeout) { core_->withdraw(publication, timeout, [](const std::vector<int>&) {}); },
@@ -855,8 +855,7 @@ void SessionState::post(Loop& loop, const std::shared_ptr<RestoreState>& state, 
   const auto given = std::make_shared<restore::Request>(std::move(request));
   loop.post([this, state, given, began, join_seconds, posted] {
     posted->begins();
-    auto made =
-        std::make_unique<restore::RestoreTask>(core_->services(), state, std::move(*given), began, join_seconds);
+    auto made = std::make_unique<restore::RestoreTask>(core_->context(), state, std::move(*given), began, join_seconds);
     state->run = made.get();
     core_->start(std::move(made));
   });
@@ -893,7 +892,7 @@ void SessionState::barrier(Duration timeout) {
 std::vector<PeerPath> SessionState::paths(const std::string& from, Duration timeout) {
   return await<std::vector<PeerPath>>(*waiting_in("paths"), interruption_, [&](const auto& answer) {
     core_->start(std::make_unique<restore::PathSurvey>(
-        core_->services(), from, timeout, [answer](std::vector<PeerPath> paths, const std::exception_ptr& error) {
+        core_->context(), from, timeout, [answer](std::vector<PeerPath> paths, const std::exception_ptr& error) {
           error ? answer.fail(error) : answer.give(std::move(paths));
         }));
   });
@@ -902,7 +901,7 @@ std::vector<PeerPath> SessionState::paths(const std::string& from, Duration time
 Inventory SessionState::inventory(restore::InventoryTask::Request request) {
   return await<Inventory>(*waiting_in("inventory"), interruption_, [&](const auto& answer) {
     core_->start(std::make_unique<restore::InventoryTask>(
-        core_->services(), std::move(request), [answer](Inventory inventory, const std::exception_ptr& error) {
+        core_->context(), std::move(request), [answer](Inventory inventory, const std::exception_ptr& error) {
           error ? answer.fail(error) : answer.give(std::move(inventory));
         }));
   });

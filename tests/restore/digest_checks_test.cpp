@@ -24,8 +24,8 @@ namespace {
 struct Bench final : restore::Sources::Listener {
   Bench() {
     made.link->offer({shm});
-    sources = std::make_unique<restore::Sources>(made.services, *this,
-                                                 restore::PathInputs{made.services.table, made.reach, nullptr},
+    sources = std::make_unique<restore::Sources>(made.context, *this,
+                                                 restore::PathInputs{made.context.table, made.reach, nullptr},
                                                  made.options, std::vector<restore::Binding>(2, made.binding));
     sources->start(Source::Leasing::first);
     made.link->answer(wire::Leased{0, 77, MadeSource::step});

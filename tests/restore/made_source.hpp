@@ -23,30 +23,29 @@
 // A source without a session. The test decides when and how each of its requests is answered.
 namespace shardwire::test {
 
-class MadeServices final : public restore::SourceServices {
- public:
+struct MadeContext : restore::SourceContext {
   static constexpr int own_member = 0;
   static constexpr std::uint64_t own_lease = 9;
 
-  Clock& clock() override { return made_clock; }
-  std::uint64_t first_request() override { return 1000; }
-  [[nodiscard]] const FabricTable& fabrics() const override { return table; }
-  void log(LogLevel level, const std::string& text) override {
-    (level == LogLevel::debug ? changes : logged).push_back(text);
-  }
-  [[nodiscard]] int member() const override { return own_member; }
-  std::shared_ptr<SourceLink> link(const wire::PublicationRecord&) override {
-    if (no_link) throw Error(*no_link);
-    return made_link;
-  }
-  [[nodiscard]] std::shared_ptr<detail::PublicationState> own_publication(const std::string&) const override {
-    return published;
-  }
-  std::uint64_t lease_own(detail::PublicationState&) override { return own_lease; }
-  bool release_own(std::uint64_t lease) override {
-    released_own.push_back(lease);
-    return untouched;
-  }
+  MadeContext()
+      : SourceContext{
+            .clock = made_clock,
+            .first_request = [] { return 1000; },
+            .fabrics = table,
+            .log = [this](LogLevel level,
+                          const auto& text) { (level == LogLevel::debug ? changes : logged).push_back(text); },
+            .member = own_member,
+            .link = [this](const auto&) { return no_link ? throw Error(*no_link) : made_link; },
+            .own_publication = [this](const auto&) { return published; },
+            .lease_own = [](auto&) { return own_lease; },
+            .release_own =
+                [this](std::uint64_t lease) {
+                  released_own.push_back(lease);
+                  return untouched;
+                },
+            .trace = no_trace} {}
+  MadeContext(const MadeContext&) = delete;
+  MadeContext& operator=(const MadeContext&) = delete;
 
   MadeClock made_clock;
   FabricTable table = made_table();
@@ -57,6 +56,7 @@ class MadeServices final : public restore::SourceServices {
   std::vector<std::uint64_t> released_own;
   std::vector<std::string> logged;
   std::vector<std::string> changes;  ///< lines of level debug: one for each change of state
+  telemetry::Trace* no_trace = nullptr;
 };
 
 /// Records a source's reports, and calls the test's function for each.
@@ -131,7 +131,7 @@ struct MadeSource {
   void set_word(std::size_t index, std::uint64_t value) { word_over(index).words[1] = value; }
 
   void start(Source::Leasing leasing = Source::Leasing::first, std::size_t index = 0) {
-    source = std::make_unique<Source>(services, listener, restore::PathInputs{services.table, reach, rounds}, options,
+    source = std::make_unique<Source>(context, listener, restore::PathInputs{context.table, reach, rounds}, options,
                                       index, std::move(binding));
     source->start(leasing);
   }
@@ -185,16 +185,16 @@ struct MadeSource {
     for (const MadeLink::MadeFabric& one : link->fabrics) {
       while (one.channel && one.endpoint().reading() > 0) one.endpoint().complete(generation);
     }
-    services.made_clock.advance(std::chrono::hours(1));
+    context.made_clock.advance(std::chrono::hours(1));
   }
   /// Number of times the lease was returned.
   [[nodiscard]] std::size_t releases() const {
     return link->posted_releases(lease) + static_cast<std::size_t>(std::ranges::count(link->asked_to_release, lease));
   }
 
-  MadeServices services;
-  MadeClock& clock = services.made_clock;
-  std::shared_ptr<MadeLink>& link = services.made_link;
+  MadeContext context;
+  MadeClock& clock = context.made_clock;
+  std::shared_ptr<MadeLink>& link = context.made_link;
   RecordingListener listener;
   Catalog wanted{Rank{0}, 1};
   TensorPlaces places;
@@ -209,7 +209,7 @@ struct MadeSource {
     if (std::holds_alternative<wire::Lease>(request)) return wire::Leased{0, lease, MadeSource::step};
     if (std::holds_alternative<wire::DigestRequest>(request)) return wire::Digests{};
     if (const auto* bind = std::get_if<wire::Bind>(&request)) {
-      const auto row = std::ranges::find(services.table.rows, bind->fabrics.at(0).name, &FabricTable::Row::name);
+      const auto row = std::ranges::find(context.table.rows, bind->fabrics.at(0).name, &FabricTable::Row::name);
       return reply_over(row->open.value());
     }
     if (std::holds_alternative<wire::PackRequest>(request)) return wire::Failure{0, ErrorCode::withdrawn, "late"};

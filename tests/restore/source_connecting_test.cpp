@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(a_fabric_that_cannot_be_prepared_is_excluded_and_logged) {
   made.start_with_lease();
   BOOST_TEST(made.asked_over() == "tcp");
   BOOST_TEST(excluded(made, shm) == "nobody listens");
-  BOOST_TEST((made.services.logged == Names{"source rank 3 is not reached over shm: nobody listens"}));
+  BOOST_TEST((made.context.logged == Names{"source rank 3 is not reached over shm: nobody listens"}));
   BOOST_TEST(!made.source->binding().lacked_resources);
   made.bind_over(tcp);
   BOOST_TEST(made.state() == "bound");

@@ -21,7 +21,7 @@ using restore::SourceRequests;
 namespace {
 
 constexpr std::uint64_t lease = MadeSource::lease;
-constexpr std::uint64_t first_number = 1000;  // as in MadeServices
+constexpr std::uint64_t first_number = 1000;  // as in MadeContext
 
 struct Bench {
   Bench() { made.binding.link = made.link; }
@@ -47,7 +47,7 @@ struct Bench {
   std::vector<std::exception_ptr> failures;
   int granted = 0;
   std::unique_ptr<SourceRequests> requests = std::make_unique<SourceRequests>(
-      made.services, made.binding, "model", [this](const std::exception_ptr& error) { failures.push_back(error); });
+      made.context, made.binding, "model", [this](const std::exception_ptr& error) { failures.push_back(error); });
 };
 
 }  // namespace

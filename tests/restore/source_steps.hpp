@@ -29,10 +29,10 @@ inline bool asks_for_bind(const MadeSource& made) {
 }
 
 inline void start_own(MadeSource& made) {
-  made.binding.record.member = MadeServices::own_member;
-  made.services.published = std::make_shared<detail::PublicationState>();
-  made.services.published->generation = MadeSource::generation;
-  made.services.published->tensors.resize(3);
+  made.binding.record.member = MadeContext::own_member;
+  made.context.published = std::make_shared<detail::PublicationState>();
+  made.context.published->generation = MadeSource::generation;
+  made.context.published->tensors.resize(3);
   made.start();
 }
 
@@ -142,7 +142,7 @@ inline std::string excluded(const MadeSource& made, std::size_t fabric) {
 inline Names connected(const MadeSource& made) {
   Names names;
   for (const ConnectedFabric& one : made.source->binding().connected)
-    names.push_back(made.services.table.name(one.fabric));
+    names.push_back(made.context.table.name(one.fabric));
   return names;
 }
 

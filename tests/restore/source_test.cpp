@@ -48,7 +48,7 @@ const std::vector<Step> steps{
     {State::resolving, Event::own_found, State::bound, [](MadeSource&) {},
      [](MadeSource& made) {
        start_own(made);
-       return made.source->requests().lease() == MadeServices::own_lease && made.listener.bound == 1;
+       return made.source->requests().lease() == MadeContext::own_lease && made.listener.bound == 1;
      }},
     {State::resolving, Event::binding_kept, State::bound, [](MadeSource& made) { made.keep(shm); },
      [](MadeSource& made) {
@@ -193,12 +193,12 @@ const std::vector<Ending> endings_of_resolving{
      }},
     {Event::failed, ErrorCode::transport_failed,
      [](MadeSource& made) {
-       made.services.no_link = no_route;
+       made.context.no_link = no_route;
        made.start();
      }},
     {Event::refused, ErrorCode::withdrawn,
      [](MadeSource& made) {
-       made.binding.record.member = MadeServices::own_member;
+       made.binding.record.member = MadeContext::own_member;
        made.start();
      }},
     {Event::dismissed,
@@ -206,7 +206,7 @@ const std::vector<Ending> endings_of_resolving{
      [](MadeSource& made) {
        // The restore releases the source before starting it.
        made.source =
-           std::make_unique<Source>(made.services, made.listener, restore::PathInputs{made.services.table, made.reach},
+           std::make_unique<Source>(made.context, made.listener, restore::PathInputs{made.context.table, made.reach},
                                     made.options, 0, made.binding);
        made.source->release();
      }},
@@ -249,11 +249,11 @@ BOOST_DATA_TEST_CASE(each_transition_to_another_state_is_one_line_of_the_log,
   const Step& step = steps[index];
   MadeSource made;
   step.reach(made);
-  made.services.changes.clear();
+  made.context.changes.clear();
   step.fire(made);
   // A step may take further transitions, such as to connecting and on to bound.
   std::string_view state = to_string(step.from);
-  for (const std::string& line : made.services.changes) {
+  for (const std::string& line : made.context.changes) {
     const std::string last = "source rank 3, member " + std::to_string(made.source->binding().record.member) +
                              ", of 'model': " + std::string(state) + " -> ";
     BOOST_REQUIRE(line.starts_with(last));
@@ -261,7 +261,7 @@ BOOST_DATA_TEST_CASE(each_transition_to_another_state_is_one_line_of_the_log,
     state = rest.substr(0, rest.find(' '));
   }
   BOOST_TEST(state == to_string(step.to));
-  BOOST_TEST(made.services.changes.empty() == (step.from == step.to));
+  BOOST_TEST(made.context.changes.empty() == (step.from == step.to));
 }
 
 BOOST_AUTO_TEST_CASE(the_line_of_a_change_has_the_time_in_the_last_state) {
@@ -278,11 +278,11 @@ BOOST_AUTO_TEST_CASE(the_line_of_a_change_has_the_time_in_the_last_state) {
   made.clock.advance(1s);
   made.source->release();
   BOOST_TEST(
-      (made.services.changes == Names{"source rank 3, member 1, of 'model': resolving -> leasing after 0.000000 s",
-                                      "source rank 3, member 1, of 'model': leasing -> connecting after 0.020000 s",
-                                      "source rank 3, member 1, of 'model': connecting -> bound after 0.001500 s",
-                                      "source rank 3, member 1, of 'model': bound -> moving after 0.000000 s",
-                                      "source rank 3, member 1, of 'model': moving -> lost after 2.000000 s"}));
+      (made.context.changes == Names{"source rank 3, member 1, of 'model': resolving -> leasing after 0.000000 s",
+                                     "source rank 3, member 1, of 'model': leasing -> connecting after 0.020000 s",
+                                     "source rank 3, member 1, of 'model': connecting -> bound after 0.001500 s",
+                                     "source rank 3, member 1, of 'model': bound -> moving after 0.000000 s",
+                                     "source rank 3, member 1, of 'model': moving -> lost after 2.000000 s"}));
 }
 
 BOOST_AUTO_TEST_CASE(every_end_is_tried_from_every_state_that_is_not_the_last) {
@@ -485,21 +485,6 @@ BOOST_AUTO_TEST_CASE(the_end_of_the_link_names_the_source_and_the_reason) {
 }
 
 BOOST_AUTO_TEST_CASE(an_exception_of_the_session_that_is_none_of_ours_loses_the_source) {
-  struct Services final : restore::SourceServices {
-    explicit Services(MadeServices& made) : all(made) {}
-    Clock& clock() override { return all.clock(); }
-    std::uint64_t first_request() override { return 1; }
-    [[nodiscard]] const FabricTable& fabrics() const override { return all.fabrics(); }
-    void log(LogLevel, const std::string&) override {}
-    [[nodiscard]] int member() const override { return 0; }
-    std::shared_ptr<SourceLink> link(const wire::PublicationRecord&) override { throw std::runtime_error("no memory"); }
-    [[nodiscard]] std::shared_ptr<detail::PublicationState> own_publication(const std::string&) const override {
-      return nullptr;
-    }
-    std::uint64_t lease_own(detail::PublicationState&) override { return 1; }
-    bool release_own(std::uint64_t) override { return true; }
-    MadeServices& all;
-  };
   struct Listener final : Source::Listener {
     void on_bound(Source&) override {}
     void on_lost(Source&, const std::exception_ptr& error) override {
@@ -511,9 +496,9 @@ BOOST_AUTO_TEST_CASE(an_exception_of_the_session_that_is_none_of_ours_loses_the_
     int lost = 0;
   };
   MadeSource made;
-  Services services(made.services);
+  made.context.link = [](const auto&) -> std::shared_ptr<SourceLink> { throw std::runtime_error("no memory"); };
   Listener listener;
-  Source source(services, listener, {made.services.table, made.reach}, made.options, 0, made.binding);
+  Source source(made.context, listener, {made.context.table, made.reach}, made.options, 0, made.binding);
   source.start(Leasing::first);
   BOOST_TEST(listener.lost == 1);
   BOOST_TEST(to_string(source.state()) == "lost");
@@ -532,9 +517,9 @@ BOOST_AUTO_TEST_CASE(memory_of_this_process_is_leased_read_and_given_back_withou
   made.source->confirm(false);
   BOOST_TEST(made.state() == "released");
   BOOST_TEST(made.listener.confirmed == 1);
-  BOOST_TEST((made.services.released_own == std::vector{MadeServices::own_lease}));
+  BOOST_TEST((made.context.released_own == std::vector{MadeContext::own_lease}));
   made.source->release();
-  BOOST_TEST(made.services.released_own.size() == 1U);
+  BOOST_TEST(made.context.released_own.size() == 1U);
   BOOST_TEST(!made.source->take_binding().own);
   BOOST_TEST(made.link->requests_made == 0U);
   BOOST_TEST(made.link->watchers() == 0U);
@@ -555,40 +540,40 @@ BOOST_AUTO_TEST_CASE(memory_of_this_process_that_is_given_up_ends_its_lease_once
   made.source->release();
   made.source->release();
   BOOST_TEST(made.state() == "released");
-  BOOST_TEST(made.services.released_own.size() == 1U);
+  BOOST_TEST(made.context.released_own.size() == 1U);
   BOOST_TEST(made.listener.calls() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_this_process_that_was_touched_meanwhile_is_withdrawn) {
   MadeSource made;
   start_own(made);
-  made.services.untouched = false;
+  made.context.untouched = false;
   made.source->confirm(false);
   BOOST_TEST(made.state() == "withdrawn");
   BOOST_TEST(code_of(made) == "withdrawn");
   BOOST_TEST(error_of(made) == "source rank 3 withdrew step 7 of 'model' while it was being read");
   made.source->release();
-  BOOST_TEST(made.services.released_own.size() == 1U);
+  BOOST_TEST(made.context.released_own.size() == 1U);
 }
 
 BOOST_AUTO_TEST_CASE(a_publication_of_this_process_that_is_another_by_now_is_withdrawn) {
   MadeSource made;
-  made.services.published = std::make_shared<detail::PublicationState>();
-  made.services.published->generation = generation + 1;
-  made.binding.record.member = MadeServices::own_member;
+  made.context.published = std::make_shared<detail::PublicationState>();
+  made.context.published->generation = generation + 1;
+  made.binding.record.member = MadeContext::own_member;
   made.start();
   BOOST_TEST(made.state() == "withdrawn");
   BOOST_TEST(code_of(made) == "withdrawn");
   BOOST_TEST(error_of(made) == "'model' was withdrawn while it was being read");
   made.source->release();
-  BOOST_TEST(made.services.released_own.empty());
+  BOOST_TEST(made.context.released_own.empty());
 }
 
 BOOST_AUTO_TEST_CASE(device_memory_of_this_process_that_was_freed_is_withdrawn) {
   MadeSource made;
   const std::byte freed{};
-  made.services.published = std::make_shared<detail::PublicationState>();
-  auto& published = *made.services.published;
+  made.context.published = std::make_shared<detail::PublicationState>();
+  auto& published = *made.context.published;
   published.name = "model";
   published.generation = generation;
   published.tensors.resize(3);
@@ -597,13 +582,13 @@ BOOST_AUTO_TEST_CASE(device_memory_of_this_process_that_was_freed_is_withdrawn) 
   const TensorSpec spec{{"weight", "param"}, DType::f32, {4}};
   published.described.manifest =
       std::make_shared<const Manifest>(Manifest{1, std::vector<TensorLayout>(3, {spec, Layout::replicated()})});
-  made.binding.record.member = MadeServices::own_member;
+  made.binding.record.member = MadeContext::own_member;
   made.start();
   BOOST_TEST(made.state() == "withdrawn");
   BOOST_TEST(code_of(made) == "withdrawn");
   BOOST_TEST(error_of(made).starts_with("weight:param of 'model' is no longer in the memory of device 0"));
   made.source->release();
-  BOOST_TEST(made.services.released_own.empty());
+  BOOST_TEST(made.context.released_own.empty());
 }
 
 // --- a listener that acts at once ---

@@ -54,7 +54,7 @@ struct Bench {
       bindings[i].layout_rank = Rank{3 + static_cast<int>(i)};
     }
     sources =
-        std::make_unique<Sources>(made.services, reports, restore::PathInputs{made.services.table, made.reach, nullptr},
+        std::make_unique<Sources>(made.context, reports, restore::PathInputs{made.context.table, made.reach, nullptr},
                                   made.options, std::move(bindings));
   }
   void start() { sources->start(Source::Leasing::first); }
@@ -168,10 +168,10 @@ BOOST_AUTO_TEST_CASE(a_source_whose_bytes_have_changed_is_lost_and_the_set_is_ne
 
 BOOST_AUTO_TEST_CASE(no_further_source_is_started_once_they_are_stopped) {
   Bench bench;
-  bench.made.services.no_link = Error(ErrorCode::peer_lost, "no route");
+  bench.made.context.no_link = Error(ErrorCode::peer_lost, "no route");
   bench.reports.do_when_lost = [&] {
     bench.sources->stop();
-    bench.made.services.no_link.reset();
+    bench.made.context.no_link.reset();
   };
   bench.start();
   BOOST_TEST(bench.reports.lost == 1);
