@@ -18,20 +18,6 @@
 namespace shardwire::cli {
 namespace {
 
-const char* name_of(restore::Stage stage) {
-  switch (stage) {
-    case restore::Stage::plan: return "plan";
-    case restore::Stage::bind: return "bind";
-    case restore::Stage::move: return "move";
-    case restore::Stage::verify: return "verify";
-    case restore::Stage::commit: return "commit";
-    case restore::Stage::stopping: return "stopping";
-    case restore::Stage::done: return "done";
-    case restore::Stage::failed: return "failed";
-  }
-  return "";
-}
-
 struct Socket {
   int descriptor = -1;
   ino_t inode = 0;
@@ -85,6 +71,16 @@ std::optional<char> read_byte(int descriptor) {
 
 FaultAgent::FaultAgent(MemberPipe& pipe, const MemberEnds& ends, std::span<const Fault> faults)
     : pipe_(pipe), ends_(ends) {
+  const auto entered = [this](restore::Stage stage) {
+    ask(fmt::format(R"("repeat":{},"entered":"{}")", repeat_.load(), restore::name_of(stage)));
+  };
+  const auto arrived = [this](ByteCount bytes) {
+    ask(fmt::format(R"("repeat":{},"arrived":{})", repeat_.load(), bytes));
+  };
+  const auto spoils = [this](Rank source) {
+    return spoilt_.contains(source) && ask(fmt::format(R"("delivered_by":{})", to_int(source))) == FaultByte::spoil;
+  };
+  probe_ = {entered, arrived, spoils};
   for (const Fault& fault : faults) {
     if (fault.kind == FaultKind::corrupt) spoilt_.insert(fault.rank);
   }
@@ -99,7 +95,7 @@ FaultAgent::~FaultAgent() {
 
 detail::Surroundings FaultAgent::surroundings() {
   detail::Surroundings surroundings = detail::surroundings_of_process();
-  surroundings.probe = this;
+  surroundings.probe = &probe_;
   surroundings.open_fabrics = [this, open = std::move(surroundings.open_fabrics)](const auto&... arguments) {
     auto fabrics = open(arguments...);
     fabrics->wrap([this](std::unique_ptr<transport::Fabric> one) { return slowable(std::move(one), slow_); });
@@ -129,18 +125,6 @@ FaultByte FaultAgent::ask(const std::string& event) {
   pipe_.event(event);
   const auto reply = read_byte(ends_.replies);
   return reply ? static_cast<FaultByte>(*reply) : FaultByte::go_on;  // the command has gone, and so does this process
-}
-
-void FaultAgent::entered(restore::Stage stage) {
-  ask(fmt::format(R"("repeat":{},"entered":"{}")", repeat_.load(), name_of(stage)));
-}
-
-void FaultAgent::arrived(ByteCount bytes) {
-  ask(fmt::format(R"("repeat":{},"arrived":{})", repeat_.load(), bytes));
-}
-
-bool FaultAgent::spoils(Rank source) {
-  return spoilt_.contains(source) && ask(fmt::format(R"("delivered_by":{})", to_int(source))) == FaultByte::spoil;
 }
 
 // --- faults ---

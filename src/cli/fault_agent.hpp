@@ -31,7 +31,7 @@ enum class FaultByte : char { cut = 'c', slow = 's', restep = 'r', go_on = 'g', 
 /// Carries out the faults of one member, and reports the events of its restores to the command. An event waits for the
 /// reply, so that a fault strikes before the restore goes on.
 /// Threads: the probe's functions on the session's thread; all others on the worker's.
-class FaultAgent final : public restore::Probe {
+class FaultAgent final {
  public:
   /// Made before the session, whose sockets it cuts. Ownership: borrows the pipe and its ends.
   FaultAgent(MemberPipe& pipe, const MemberEnds& ends, std::span<const Fault> faults);
@@ -47,16 +47,13 @@ class FaultAgent final : public restore::Probe {
   /// apart from members that cannot go on. The member's step stays until the next restore.
   void end();
 
-  void entered(restore::Stage stage) override;
-  void arrived(ByteCount bytes) override;
-  bool spoils(Rank source) override;
-
  private:
   void obey();
   void strike(FaultByte command);
   void cut() const;
   FaultByte ask(const std::string& event);
 
+  restore::Probe probe_;
   MemberPipe& pipe_;
   MemberEnds ends_;
   std::set<Rank> spoilt_;     // sources whose deliveries may be spoilt

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "memory/digest.hpp"
+#include "memory/strided_copy.hpp"
 #include "move/traits.hpp"
 
 namespace shardwire::restore {
@@ -15,6 +17,14 @@ namespace {
 // Mapped memory shows that it is published still, whether or not its owner lives.
 bool word_says_live(const Binding& binding) {
   return binding.word.is_mapped() && binding.word.says_live(binding.record.generation);
+}
+
+// Flips one bit of a part in host memory. Returns the digest of the part afterwards.
+Digest128 flip_bit(const move::TransferPart& part) {
+  const move::Transfer& transfer = *part.transfer;
+  const memory::StridedCopy place(part.box, transfer.wanted, memory::packed(part.box), transfer.item_bytes);
+  transfer.target[place.source_span().first] ^= std::byte{1};
+  return memory::digest_box(part.box, transfer.wanted, transfer.target, transfer.item_bytes);
 }
 
 // Bytes that hardware or the kernel reads are compared with a digest of their source, which checks its blocks first. Messages

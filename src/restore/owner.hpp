@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -14,6 +15,10 @@ namespace shardwire::restore {
 class Source;
 
 enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done, failed };
+constexpr const char* name_of(Stage stage) {
+  constexpr const char* names[] = {"plan", "bind", "move", "verify", "commit", "stopping", "done", "failed"};
+  return names[static_cast<std::size_t>(stage)];
+}
 /// Sources are bound or read.
 constexpr bool reads(Stage stage) {
   return stage == Stage::bind || stage == Stage::move || stage == Stage::verify;

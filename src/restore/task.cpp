@@ -15,11 +15,6 @@ namespace shardwire::restore {
 
 namespace {
 
-const char* name_of(Stage stage) {
-  constexpr const char* names[] = {"plan", "bind", "move", "verify", "commit", "stopping", "done", "failed"};
-  return names[static_cast<std::size_t>(stage)];
-}
-
 // Of a stage that has an account.
 const char* span_name_of(Stage stage) {
   constexpr const char* names[] = {"shardwire.restore.plan", "shardwire.restore.bind", "shardwire.restore.move",
