@@ -58,7 +58,7 @@ struct Shared {
     std::vector<TransferPart> unfinished{};  ///< returned by Engine::drop()
   };
   std::vector<Peer> peers{};
-  std::vector<std::shared_ptr<const std::vector<Transfer>>> transfers{};  // owners: see restore::Restore
+  std::vector<std::shared_ptr<const std::vector<Transfer>>> transfers{};  // owners: see restore::RestoreOperation
   std::map<std::uint64_t, std::shared_ptr<OpenRequest>> open{};           // by number; owners: this and completions
   double digest_seconds = 0;                                              ///< spent by workers on digests
   bool stopped = false;

@@ -21,11 +21,9 @@ constexpr std::size_t max_dialled_early = 8;
 
 }  // namespace
 
-Discovery::Discovery(const Context& context, Events events, Owner& owner, const Target& target,
-                     std::shared_ptr<Planning> earlier)
+Discovery::Discovery(const Context& context, Events events, const Target& target, std::shared_ptr<Planning> earlier)
     : context_(context),
       events_(std::move(events)),
-      owner_(owner),
       options_(target.options),
       name_(context, target),
       wanted_(target.wanted),
@@ -36,8 +34,7 @@ Discovery::Discovery(const Context& context, Events events, Owner& owner, const 
                      .failed = [this](const std::exception_ptr& error) { failed(error); },
                      .refused = [this](const Error& why) { refused(why); },
                      .asked = [this](SourceLink& link) { asked(link); }}),
-      record_check_(context, target.options.name, target.options.notice,
-                    [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
+      record_check_(context, target.options.name, target.options.notice, events_.failed),
       grace_(context.clock),
       earlier_(std::move(earlier)),
       may_leave_out_(target.outlives_sources) {
@@ -435,10 +432,10 @@ void Discovery::failed(const std::exception_ptr& error) {
   const ErrorCode code = code_in(error);
   const bool by_content =
       code == ErrorCode::layout_mismatch || code == ErrorCode::step_mismatch || code == ErrorCode::peer_lost;
-  if (!running_ || together_ || !by_content) return owner_.on_failed(error);
+  if (!running_ || together_ || !by_content) return events_.failed(error);
   grace_.stop();
   record_check_.ask(name_.publications(), [this, error](const Records& stale) {
-    return stale.empty() ? owner_.on_failed(error) : begin_anew(stale);
+    return stale.empty() ? events_.failed(error) : begin_anew(stale);
   });
 }
 

@@ -15,7 +15,6 @@
 #include "restore/context.hpp"
 #include "restore/descriptions.hpp"
 #include "restore/name_view.hpp"
-#include "restore/owner.hpp"
 #include "restore/planning.hpp"
 #include "restore/record_check.hpp"
 #include "restore/step_choice.hpp"
@@ -36,12 +35,12 @@ class Discovery {
     std::function<void(std::shared_ptr<Planning> planning)> planned;  ///< every wanted element has a holder
     /// These are published no more, though the directory says so: discovery begins anew, and must not see them again.
     std::function<void(const Records& records)> stale;
+    Callbacks::Failed failed;
   };
 
   /// `earlier`: the plan of an earlier restore of the same catalog, used where the sources are the same; may be null.
-  /// Failures go to the owner. Ownership: borrows all but `events` and `earlier`.
-  Discovery(const Context& context, Events events, Owner& owner, const Target& target,
-            std::shared_ptr<Planning> earlier);
+  /// Ownership: borrows all but `events` and `earlier`.
+  Discovery(const Context& context, Events events, const Target& target, std::shared_ptr<Planning> earlier);
 
   /// Several members plan from the same publications, which nobody replaces: every one has to be described, also one of a
   /// member that does not answer.
@@ -122,7 +121,6 @@ class Discovery {
 
   const Context& context_;
   Events events_;
-  Owner& owner_;
   const RestoreOptions& options_;
   NameView name_;
   Wanted wanted_;

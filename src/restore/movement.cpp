@@ -39,23 +39,20 @@ bool wants_digests(const RestoreOptions& options, Movement::Sources sources,
 
 }  // namespace
 
-Movement::Movement(const Context& context, Reports reports, Owner& owner, const Target& target,
-                   const Planning& planning, Sources sources, std::span<const move::Transfer> transfers,
-                   move::CollectiveRounds* rounds, std::shared_ptr<move::StagingPool> staging)
+Movement::Movement(const Context& context, Reports reports, const Target& target, const Planning& planning,
+                   Sources sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
+                   std::shared_ptr<move::StagingPool> staging)
     : context_(context),
       reports_(std::move(reports)),
-      owner_(owner),
       target_(target),
       planning_(planning),
       sources_(sources),
-      callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
+      callbacks_(reports_.failed),
       retry_(context.clock),
       staging_(std::move(staging)),
       checks_(sources.size()),
       digests_(wants_digests(target.options, sources, transfers)),
-      blocks_(
-          context, sources, [this](const std::exception_ptr& error) { owner_.on_failed(error); },
-          [this] { owner_.on_quieter(); }, target.digests) {
+      blocks_(context, sources, reports_.failed, reports_.quieter, target.digests) {
   const RestoreOptions& options = target.options;
   if (!staging_ || staging_->budget_bytes() != options.staging_bytes) {
     staging_ = std::make_shared<move::StagingPool>(options.staging_bytes, move::slot_bytes_for(context.costs));
@@ -72,7 +69,7 @@ Movement::Movement(const Context& context, Reports reports, Owner& owner, const 
   watch_ = std::make_unique<SourceWatch>(
       context,
       [this](Source& source) { messages_ended(source, "the connection that its payloads come over has ended"); },
-      options.name, sources, *engine_, [this](const std::exception_ptr& error) { owner_.on_failed(error); });
+      options.name, sources, *engine_, reports_.failed);
 }
 
 Movement::~Movement() = default;
@@ -101,7 +98,7 @@ void Movement::start(std::shared_ptr<const std::vector<move::Transfer>> transfer
 }
 
 void Movement::advance() {
-  if (stopped_) return owner_.on_quieter();
+  if (stopped_) return reports_.quieter();
   if (moved_) return;
   callbacks_.run([this] {
     const auto retry = engine_->pump(context_.clock.now());
@@ -152,7 +149,7 @@ void Movement::forget(std::uint32_t peer, std::uint64_t request) {
 }
 
 void Movement::failed(const std::exception_ptr& error) {
-  owner_.on_failed(error);
+  reports_.failed(error);
   advance();
 }
 
@@ -170,7 +167,7 @@ void Movement::peer_failed(std::uint32_t peer, const transport::Fault& fault) {
     take_back(peer);
     ask_doubtful();
   } else {
-    owner_.on_failed(std::make_exception_ptr(
+    reports_.failed(std::make_exception_ptr(
         Error(fault.code, fmt::format("source rank {}: {}", to_int(source.rank()), fault.message),
               std::vector<Rank>{source.rank()})));
   }

@@ -19,13 +19,19 @@
 #include "restore/context.hpp"
 #include "restore/corruption.hpp"
 #include "restore/digest_checks.hpp"
-#include "restore/owner.hpp"
 #include "restore/planning.hpp"
 #include "restore/source.hpp"
 #include "restore/source_watch.hpp"
 #include "restore/target.hpp"
 
 namespace shardwire::restore {
+
+/// Fate of the path of one source's bytes; the source itself may be well.
+enum class PathLoss : std::uint8_t {
+  aborted,  ///< the connection was aborted on this side, by another operation
+  ended,    ///< the payload connection has ended, but the source is alive
+  refused,  ///< a fabric stopped reading: this or other memory of the source may have been withdrawn
+};
 
 /// Moves the bytes of one plan: the engine with its staging, its requests to sources, and the watch over them.
 /// Threads: loop thread only.
@@ -37,13 +43,15 @@ class Movement final : private move::Requests, private move::Events {
     std::function<void()> undelivered;  ///< more of what lost sources have not delivered is known
     /// The path of this source's bytes has failed; the source itself is alive.
     std::function<void(Source& source, PathLoss loss, const std::string& why)> path_lost;
+    Callbacks::Failed failed;
+    std::function<void()> quieter;  ///< see Run::Reports
   };
   using Sources = std::span<const std::unique_ptr<Source>>;
 
   /// `transfers`: those of start(). `staging`: of an earlier restore; may be null. `rounds`: of the method collective;
-  ///            null if there are none. Failures go to the owner. Ownership: borrows all but the reports and the staging.
-  Movement(const Context& context, Reports reports, Owner& owner, const Target& target, const Planning& planning,
-           Sources sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
+  ///            null if there are none. Ownership: borrows all but the reports and the staging.
+  Movement(const Context& context, Reports reports, const Target& target, const Planning& planning, Sources sources,
+           std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
            std::shared_ptr<move::StagingPool> staging);
   ~Movement();
 
@@ -97,7 +105,7 @@ class Movement final : private move::Requests, private move::Events {
   /// Boxes that were not what their sources have published.
   [[nodiscard]] const std::vector<FoundCorrupt>& corrupt() const { return corrupt_; }
 
-  /// Posts nothing more, and ends rounds. The owner is notified as transfers end.
+  /// Posts nothing more, and ends rounds. Reports `quieter` as transfers end.
   void stop();
   /// No job of this movement accesses the destination. `fabrics_dead`: the fabrics are no longer driven, so they write
   /// nothing.
@@ -158,7 +166,6 @@ class Movement final : private move::Requests, private move::Events {
 
   const Context& context_;
   Reports reports_;
-  Owner& owner_;
   const Target& target_;
   const Planning& planning_;
   Sources sources_;

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 
-#include "restore/owner.hpp"
 #include "shardwire/types.hpp"
 
 namespace shardwire::restore {
+
+enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done, failed };
+constexpr const char* name_of(Stage stage) {
+  constexpr const char* names[] = {"plan", "bind", "move", "verify", "commit", "stopping", "done", "failed"};
+  return names[static_cast<std::size_t>(stage)];
+}
+/// Sources are bound or read.
+constexpr bool reads(Stage stage) {
+  return stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
+}
 
 /// Follows the restores of a session from inside, and may spoil what arrives: for drills of faults. The sessions of
 /// callers have none.

@@ -104,13 +104,13 @@ std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::v
   return Error(ErrorCode::layout_mismatch, text, std::move(gaps), std::vector<Rank>(all.begin(), all.end()));
 }
 
-ReplicaChecks::ReplicaChecks(const Context& context, Owner& owner, Target& target, const PathInputs& paths,
+ReplicaChecks::ReplicaChecks(const Context& context, Reports reports, Target& target, const PathInputs& paths,
                              const Planning& planning)
     : context_(context),
-      owner_(owner),
+      reports_(std::move(reports)),
       target_(target),
       planning_(planning),
-      callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
+      callbacks_(reports_.failed),
       sources_(context, *this, paths, options_of_holders(target), bindings_of_holders(planning)) {
 }
 
@@ -214,7 +214,7 @@ void ReplicaChecks::digest_more() {
 
 void ReplicaChecks::digested(std::size_t first, const memory::CopyResult& result) {
   --digesting_;
-  if (stopped_) return owner_.on_quieter();
+  if (stopped_) return reports_.quieter();
   digest_seconds_ += result.digest_seconds;
   callbacks_.run([&] {
     if (result.error) std::rethrow_exception(result.error);

@@ -12,7 +12,6 @@
 
 #include "memory/copy_queue.hpp"
 #include "move/transfer.hpp"
-#include "restore/owner.hpp"
 #include "restore/planning.hpp"
 #include "restore/sources.hpp"
 #include "restore/target.hpp"
@@ -49,8 +48,15 @@ std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::v
 /// Threads: loop thread only.
 class ReplicaChecks final : private Sources::Listener {
  public:
-  /// Failures go to the owner. Ownership: borrows all.
-  ReplicaChecks(const Context& context, Owner& owner, Target& target, const PathInputs& paths,
+  /// None may destroy this.
+  struct Reports {
+    Callbacks::Failed failed;
+    SourceEnded source_ended;       ///< nothing can be compared without this holder
+    std::function<void()> quieter;  ///< after stop(): a digest of the destination has ended
+  };
+
+  /// Ownership: borrows all but the reports.
+  ReplicaChecks(const Context& context, Reports reports, Target& target, const PathInputs& paths,
                 const Planning& planning);
 
   /// Takes the leases. Call it once.
@@ -78,7 +84,7 @@ class ReplicaChecks final : private Sources::Listener {
   void on_all_bound() override;
   void on_all_confirmed() override;
   void on_source_lost(Source& source, const std::exception_ptr& error) override {
-    owner_.on_source_ended(source, error);
+    reports_.source_ended(source, error);
   }
   void begin();
   void ask(std::size_t holder);
@@ -91,7 +97,7 @@ class ReplicaChecks final : private Sources::Listener {
   [[nodiscard]] const TensorLayout& wanted_tensor(const ComparedBoxes::Element& element) const;
 
   const Context& context_;
-  Owner& owner_;
+  Reports reports_;
   Target& target_;
   const Planning& planning_;
   Callbacks callbacks_;

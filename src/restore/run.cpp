@@ -99,16 +99,15 @@ LostSource loss_of(Rank rank, const std::exception_ptr& error, double after_seco
 
 }  // namespace
 
-Run::Run(const Context& context, Verified verified, Owner& owner, Target& target, DestinationEvents& events,
-         PathFailures& failures, RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier)
+Run::Run(const Context& context, Reports reports, Target& target, DestinationEvents& events, PathFailures& failures,
+         RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier)
     : context_(context),
-      verified_(std::move(verified)),
-      owner_(owner),
+      reports_(std::move(reports)),
       target_(target),
       events_(events),
       failures_(failures),
       rounds_(rounds),
-      callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
+      callbacks_(reports_.failed),
       planning_(std::move(planning)),
       earlier_(std::move(earlier)),
       sources_(context, *this, paths(), source_options(target),
@@ -120,7 +119,9 @@ Run::Run(const Context& context, Verified verified, Owner& owner, Target& target
       lost_(std::move(earlier_.lost)),
       slow_(failures.standing()) {
   if (planning_->others.ranks().empty()) return;
-  replicas_ = std::make_unique<ReplicaChecks>(context, owner, target, paths(), *planning_);
+  replicas_ = std::make_unique<ReplicaChecks>(
+      context, ReplicaChecks::Reports{reports_.failed, reports_.source_ended, reports_.quieter}, target, paths(),
+      *planning_);
 }
 
 // --- bind ---
@@ -168,7 +169,7 @@ void Run::choose(BoundTransfers bound) {
 void Run::begin() {
   log_plan(context_, target_, *chosen_.transfers, sources_.all().size());
   if (target_.options.bind_only) {
-    owner_.on_stage(Stage::verify);
+    reports_.stage(Stage::verify);
     return replicas_ ? replicas_->when_leased([this] { confirm(); }) : confirm();
   }
   events_.when_ready(callbacks_.wrap([this] {
@@ -179,12 +180,14 @@ void Run::begin() {
 // --- move, verify ---
 
 void Run::move() {
-  owner_.on_stage(Stage::move);
+  reports_.stage(Stage::move);
   Movement::Reports reports{
       .moved = [this] { on_moved(); },
       .undelivered = [this] { (void)can_continue(); },
-      .path_lost = [this](Source& source, PathLoss loss, const std::string& why) { on_path_lost(source, loss, why); }};
-  movement_ = std::make_unique<Movement>(context_, std::move(reports), owner_, target_, *planning_, sources_.all(),
+      .path_lost = [this](Source& source, PathLoss loss, const std::string& why) { on_path_lost(source, loss, why); },
+      .failed = reports_.failed,
+      .quieter = reports_.quieter};
+  movement_ = std::make_unique<Movement>(context_, std::move(reports), target_, *planning_, sources_.all(),
                                          *chosen_.transfers, rounds_, take_staging());
   movement_->start(chosen_.transfers);
   if (!target_.outlives_sources || stopped_) return;
@@ -196,7 +199,7 @@ void Run::move() {
 // Compares digests only now: a digest taken after the last read detects a source that changes its memory after a part
 // was read.
 void Run::on_moved() {
-  owner_.on_stage(Stage::verify);
+  reports_.stage(Stage::verify);
   movement_->compare_digests([this] { replicas_ ? replicas_->compare([this] { confirm(); }) : confirm(); });
 }
 
@@ -226,7 +229,7 @@ void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
   if (source.state() == Source::State::lost && !stopped_ && !connects_again) {
     losses_.push_back({source.index(), loss_of(source.rank(), error, target_.seconds_at(context_.clock.now()))});
   }
-  if (!outlived) return owner_.on_source_ended(source, error);
+  if (!outlived) return reports_.source_ended(source, error);
   if (connects_again) {
     slow_.push_back(source.holder());
     set_aside_.push_back(source.holder());
@@ -248,12 +251,12 @@ void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
     return movement_->continue_without(source);
   }
   stop();  // nothing has moved: all of it is planned again
-  verified_();
+  reports_.verified();
 }
 
 // The source delivers the rest in another run, over another connection or the next fabric.
 void Run::on_path_lost(Source& source, PathLoss loss, const std::string& why) {
-  if (loss == PathLoss::refused || !target_.outlives_sources) return owner_.on_path_lost(source, loss, why);
+  if (loss == PathLoss::refused || !target_.outlives_sources) return reports_.path_lost(source, loss, why);
   if (stopped_) return;
   const bool progressed = movement_->has_carried(source);
   std::string names;
@@ -311,7 +314,7 @@ bool Run::can_continue() {
   if (!lost_.empty()) find_copies();
   const auto gaps = without_holder(planning_->plan, undelivered(), lost_);
   if (gaps.empty() || may_be_held_later()) return true;
-  owner_.on_failed(with_gaps(loss_, gaps));
+  reports_.failed(with_gaps(loss_, gaps));
   return false;
 }
 

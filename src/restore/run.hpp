@@ -15,7 +15,6 @@
 #include "restore/cached_restore.hpp"
 #include "restore/destination.hpp"
 #include "restore/movement.hpp"
-#include "restore/owner.hpp"
 #include "restore/path_failures.hpp"
 #include "restore/regular_look.hpp"
 #include "restore/replica_checks.hpp"
@@ -32,13 +31,21 @@ namespace shardwire::restore {
 ///
 ///   Sources (bind) ─► make_transfers, choose_methods ─► Movement (move, digests) ─► ReplicaChecks ─► Sources (confirm)
 ///
-/// Failures go to the owner.
 /// Threads: loop thread only.
 class Run final : private Sources::Listener {
  public:
-  /// Every byte but those of undelivered() is in place, unchanged and confirmed. With bind_only: every source is bound
-  /// and was released. The call may not destroy the run.
-  using Verified = std::function<void()>;
+  /// None may destroy the run.
+  struct Reports {
+    /// Every byte but those of undelivered() is in place, unchanged and confirmed. With bind_only: every source is bound
+    /// and was released.
+    std::function<void()> verified;
+    std::function<void(Stage stage)> stage;  ///< the restore enters it
+    Callbacks::Failed failed;
+    /// The restore cannot continue without this source, which is lost or has withdrawn its publication.
+    SourceEnded source_ended;
+    std::function<void(const Source& source, PathLoss loss, const std::string& why)> path_lost;
+    std::function<void()> quieter;  ///< after stop(): an activity that may have written the destination has ended
+  };
   /// Results of an earlier run that this one may use.
   struct Earlier {
     std::unique_ptr<CachedRestore> restore{};      ///< its plan is that of this run; null: none
@@ -47,9 +54,9 @@ class Run final : private Sources::Listener {
   };
 
   /// `failures`: of the restore's earlier runs, too. `rounds`: null if there are none. Ownership: borrows all but
-  /// `verified`, `planning` and `earlier`.
-  Run(const Context& context, Verified verified, Owner& owner, Target& target, DestinationEvents& events,
-      PathFailures& failures, RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier);
+  /// `reports`, `planning` and `earlier`.
+  Run(const Context& context, Reports reports, Target& target, DestinationEvents& events, PathFailures& failures,
+      RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier);
 
   void start();
   /// Begins nothing more.
@@ -106,7 +113,7 @@ class Run final : private Sources::Listener {
 
  private:
   void on_all_bound() override;
-  void on_all_confirmed() override { verified_(); }
+  void on_all_confirmed() override { reports_.verified(); }
   void on_source_lost(Source& source, const std::exception_ptr& error) override;
   void on_moved();
   void on_path_lost(Source& source, PathLoss loss, const std::string& why);
@@ -132,8 +139,7 @@ class Run final : private Sources::Listener {
   [[nodiscard]] bool awaits_events() const;
 
   const Context& context_;
-  Verified verified_;
-  Owner& owner_;
+  Reports reports_;
   Target& target_;
   DestinationEvents& events_;
   PathFailures& failures_;

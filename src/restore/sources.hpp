@@ -13,6 +13,8 @@
 
 namespace shardwire::restore {
 
+using SourceEnded = std::function<void(const Source& source, const std::exception_ptr& error)>;
+
 /// The sources of one plan, by index: binds all of them, confirms all of them, and releases them.
 /// Threads: loop thread only.
 class Sources final : private Source::Listener {

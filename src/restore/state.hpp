@@ -15,7 +15,7 @@
 #include "support/fork.hpp"
 
 namespace shardwire::restore {
-class RestoreTask;
+class RestoreOperation;
 }
 
 namespace shardwire::detail {
@@ -32,7 +32,7 @@ class SHARDWIRE_LOCAL RestoreState {
         stops_at_values_(stops_at_values),
         owners_(std::move(owners)) {}
 
-  restore::RestoreTask* run = nullptr;  ///< while it runs; loop thread only
+  restore::RestoreOperation* run = nullptr;  ///< while it runs; loop thread only
   // Set once, before the run begins:
   /// Called on the session's thread when it has completed: step and origin of what was restored. May be empty.
   std::function<void(std::int64_t step, std::uint64_t origin)> restored;

@@ -12,7 +12,7 @@
 #include "exchange/exchange.hpp"
 #include "exchange/exchange_watch.hpp"
 #include "exchange/failure_notices.hpp"
-#include "restore/restore.hpp"
+#include "restore/operation.hpp"
 #include "runtime/await.hpp"
 #include "session/session_state.hpp"
 #include "session/settings.hpp"

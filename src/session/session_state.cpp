@@ -16,7 +16,6 @@
 #include "move/tuning.hpp"
 #include "restore/copies_made.hpp"
 #include "restore/path_survey.hpp"
-#include "restore/task.hpp"
 #include "runtime/await.hpp"
 #include "runtime/release_queue.hpp"
 #include "serve/refusal.hpp"
@@ -147,7 +146,7 @@ class PostedRestore {
   void begins() { state_.reset(); }
 
  private:
-  std::shared_ptr<detail::RestoreState> state_;  // owners: see restore::RestoreTask
+  std::shared_ptr<detail::RestoreState> state_;  // owners: see restore::RestoreOperation
 };
 
 }  // namespace
@@ -793,16 +792,16 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
       }
     };
   };
-  state->cancel = on_run([](restore::RestoreTask& run) {
+  state->cancel = on_run([](restore::RestoreOperation& run) {
     run.fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
   });
-  state->proceed = on_run([](restore::RestoreTask& run) { run.proceed(); });
+  state->proceed = on_run([](restore::RestoreOperation& run) { run.proceed(); });
   state->end_here = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
     const auto open = owner ? owner->open_loop() : nullptr;
     const auto still = weak.lock();
     if (!open || !open->is_current() || !still || still->run == nullptr) return;
-    restore::RestoreTask& run = *still->run;
+    restore::RestoreOperation& run = *still->run;
     owner->core_->stop_writing(run);
     if (!still->completion().is_done()) owner->core_->abandon(run);
   };
@@ -855,7 +854,8 @@ void SessionState::post(Loop& loop, const std::shared_ptr<RestoreState>& state, 
   const auto given = std::make_shared<restore::Request>(std::move(request));
   loop.post([this, state, given, began, join_seconds, posted] {
     posted->begins();
-    auto made = std::make_unique<restore::RestoreTask>(core_->context(), state, std::move(*given), began, join_seconds);
+    auto made =
+        std::make_unique<restore::RestoreOperation>(core_->context(), state, std::move(*given), began, join_seconds);
     state->run = made.get();
     core_->start(std::move(made));
   });

@@ -15,7 +15,7 @@
 #include "exchange/group.hpp"
 #include "memory/copy_queue.hpp"
 #include "restore/inventory_task.hpp"
-#include "restore/restore.hpp"
+#include "restore/operation.hpp"
 #include "restore/rounds_step.hpp"
 #include "restore/state.hpp"
 #include "runtime/interruption.hpp"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "restore/clocks.hpp"
 #include "restore/report.hpp"
-#include "restore/wait_clock.hpp"
 
 BOOST_AUTO_TEST_SUITE(restore_verdict)
 

@@ -31,7 +31,7 @@ constexpr std::size_t guard_bytes = 64;
 constexpr std::byte guard{0xa5};
 constexpr std::byte untouched{0xee};
 constexpr std::byte ours{0xcc};  // memory that the library must not touch any more
-// Operations end by their deadline, and at most this much later: see stopping_grace in restore/task.cpp.
+// Operations end by their deadline, and at most this much later: see stopping_grace in restore/operation.cpp.
 constexpr Duration slack = 1500ms;
 constexpr Duration join_limit = 20s;
 constexpr Duration retire_limit = 1s;
