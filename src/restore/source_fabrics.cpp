@@ -4,9 +4,57 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 
+#include "restore/replies.hpp"
+
 namespace shardwire::restore {
+
+/// One attempt to bind the source over one fabric: prepares the fabric's sockets, requests the source's handles, imports
+/// them, and reads the generation word once, since a reachable network may still carry no data. Tries a second time if
+/// the sockets had ended before use, or if a read failed that other operations may have spoilt.
+class SourceFabrics::Attempt {
+ public:
+  /// `patience`: limit of the first read, beside max_proof and half of the time to the deadline.
+  Attempt(SourceFabrics& of, std::size_t fabric, Duration patience)
+      : of_(of),
+        fabric_(fabric),
+        patience_(patience),
+        requests_(of.requests_.count()),
+        callbacks_(of.events_.failed),
+        proof_timer_(of.context_.clock) {}
+  ~Attempt();
+  void start() { prepare(Round::first); }
+  /// Takes no further answer and tells its source nothing more. It may be on the call stack.
+  void end();
+
+ private:
+  enum class Round : std::uint8_t { first, last };
+
+  void prepare(Round round);
+  void ask(Round round);
+  void answered(Round round, std::uint64_t sockets, wire::Message& message);
+  void bound(Round round, wire::Bound& reply);
+  void import_regions(std::vector<support::Descriptor> descriptors);
+  void connected();
+  void prove(Round round);
+  void proof_late();
+  void proof_read(Round round, const transport::Outcome& fault);
+
+  SourceFabrics& of_;
+  std::size_t fabric_;
+  Duration patience_;
+  const bool tolerant_ = of_.options_.connect == Connect::every;  // any failure excludes this fabric, not the source
+  RequestCount& requests_;                                        // of the source
+  Callbacks callbacks_;
+  BoundFabric bound_;
+  Timer proof_timer_;
+  std::optional<Clock::Time> proving_since_;  // the first try
+  Duration proof_limit_{};                    // of both tries
+  std::shared_ptr<bool> proof_;  // while the first read is under way; owner: this; its completion holds a weak one
+};
 
 SourceFabrics::SourceFabrics(const SourceContext& context, Events events, const PathInputs& paths,
                              const Options& options, Binding& binding, SourceRequests& requests)
@@ -15,9 +63,10 @@ SourceFabrics::SourceFabrics(const SourceContext& context, Events events, const 
       paths_(paths),
       options_(options),
       binding_(binding),
-      requests_(requests),
-      callbacks_(events_.failed) {
+      requests_(requests) {
 }
+
+SourceFabrics::~SourceFabrics() = default;
 
 void SourceFabrics::restart() {
   attempts_.clear();
@@ -40,22 +89,7 @@ bool SourceFabrics::connect_next() {
   if (candidates_.empty()) return false;
   const std::size_t fabric = candidates_.front();
   candidates_.pop_front();
-  const FabricAttempt::Setup setup{.clock = context_.clock,
-                                   .binding = binding_,
-                                   .lease = requests_.lease(),
-                                   .deadline = options_.deadline,
-                                   .patience = candidates_.empty() ? max_proof : options_.patience,
-                                   .tolerant = options_.connect == Connect::every,
-                                   .requests = requests_.count()};
-  attempts_.push_back(std::make_unique<FabricAttempt>(
-      setup, fabric,
-      FabricAttempt::Events{.proving = [this] { events_.changed(Report::proving); },
-                            .bound = callbacks_.wrap([this](BoundFabric bound) {
-                              add_fabric(binding_, std::move(bound), paths_);
-                              events_.changed(Report::bound);
-                            }),
-                            .excluded = callbacks_.wrap([this, fabric](const Error& why) { exclude(fabric, why); }),
-                            .failed = events_.failed}));
+  attempts_.push_back(std::make_unique<Attempt>(*this, fabric, candidates_.empty() ? max_proof : options_.patience));
   attempts_.back()->start();
   return true;
 }
@@ -81,8 +115,144 @@ bool SourceFabrics::suffice() const {
 }
 
 void SourceFabrics::end() {
-  callbacks_.end();
   for (const auto& attempt : attempts_) attempt->end();
+}
+
+// --- one fabric ---
+
+SourceFabrics::Attempt::~Attempt() {
+  if (proof_) --requests_.unanswered;
+}
+
+void SourceFabrics::Attempt::end() {
+  callbacks_.end();
+  proof_timer_.stop();
+  if (std::exchange(proof_, nullptr)) --requests_.unanswered;
+}
+
+void SourceFabrics::Attempt::prepare(Round round) {
+  of_.binding_.link->prepare(fabric_, callbacks_.count(requests_.unanswered, [this, round](const Error* why_not) {
+    if (why_not != nullptr) return of_.exclude(fabric_, *why_not);
+    ask(round);
+  }));
+}
+
+void SourceFabrics::Attempt::ask(Round round) {
+  SourceLink& link = *of_.binding_.link;
+  const wire::Bind request{requests_.next++, of_.requests_.lease(), {link.handle(fabric_)}};
+  const std::uint64_t sockets = request.fabrics.front().sockets;
+  link.request(request.request, request,
+               callbacks_.count(requests_.unanswered,
+                                [this, round, sockets](wire::Message& message) { answered(round, sockets, message); }));
+}
+
+void SourceFabrics::Attempt::answered(Round round, std::uint64_t sockets, wire::Message& message) {
+  const auto* failure = std::get_if<wire::Failure>(&message);
+  if (failure != nullptr && failure->code == ErrorCode::unsupported) {
+    return of_.exclude(fabric_, Error(failure->code, failure->message));
+  }
+  // The source may be the first to know that the sockets have ended.
+  const bool ended = failure != nullptr && failure->code == ErrorCode::peer_lost && sockets != 0;
+  if (ended && round == Round::first) {
+    of_.binding_.link->replace_sockets(fabric_, sockets);
+    return prepare(Round::last);
+  }
+  if (failure != nullptr && tolerant_) return of_.exclude(fabric_, Error(failure->code, failure->message));
+  bound(round, expect<wire::Bound>(message, of_.binding_.layout_rank));
+}
+
+void SourceFabrics::Attempt::bound(Round round, wire::Bound& reply) {
+  SourceLink& link = *of_.binding_.link;
+  check_bound(of_.binding_, reply);
+  std::vector<support::Descriptor> descriptors = link.take_descriptors(reply.request);
+  bound_ = {.fabric = fabric_, .reply = std::move(reply)};
+  try {
+    bound_.channel = link.channel(fabric_, bound_.reply.addresses.front());
+    if (bound_.channel) import_regions(std::move(descriptors));
+  } catch (const Error& error) {
+    const bool of_fabric = error.code() == ErrorCode::unsupported || error.code() == ErrorCode::out_of_resources;
+    if (!of_fabric && !tolerant_) throw;
+    return of_.exclude(fabric_, error);
+  }
+  if (!bound_.channel) {  // another operation received the sockets, and the connection has ended since
+    if (round == Round::first) return prepare(Round::last);
+    return of_.exclude(fabric_,
+                       Error(ErrorCode::peer_lost, "the source closed the connection right after it was made"));
+  }
+  bound_.path = bound_.channel->endpoint->path({});  // some fabrics learn only now how they read
+  const bool reads = bound_.word.region && !bound_.word.is_mapped() && bound_.path.read;
+  if (!reads || bound_.channel->proven) return connected();
+  prove(round);
+}
+
+void SourceFabrics::Attempt::import_regions(std::vector<support::Descriptor> descriptors) {
+  const Binding& binding = of_.binding_;
+  auto next = descriptors.begin();
+  const auto import = [&](const wire::RegionHandle& handle) -> std::shared_ptr<transport::RemoteRegion> {
+    if (handle.keys.empty()) return nullptr;
+    const wire::RegionKey& key = handle.keys.front();
+    if (descriptors.end() - next < key.descriptors) {
+      throw Error(
+          ErrorCode::transport_failed,
+          fmt::format("source rank {} has not handed over the descriptors of a region", to_int(binding.layout_rank)),
+          std::vector<Rank>{binding.layout_rank});
+    }
+    const auto end = next + key.descriptors;
+    std::vector<support::Descriptor> own(std::make_move_iterator(next), std::make_move_iterator(end));
+    next = end;
+    bound_.keys.insert(key.key);
+    return binding.link->region(fabric_, key.key, handle.size_bytes, std::move(own));
+  };
+  for (const wire::RegionHandle& region : bound_.reply.regions) bound_.regions.push_back(import(region));
+  const auto& word = bound_.reply.word;
+  if (word && is_generation_word(word->offset_bytes, word->region.size_bytes)) {
+    bound_.word = {import(word->region), word->offset_bytes, bound_.channel};
+  }
+}
+
+void SourceFabrics::Attempt::connected() {
+  add_fabric(of_.binding_, std::move(bound_), of_.paths_);
+  of_.events_.changed(Report::bound);
+}
+
+// Afterwards bytes arrive without the source's help. Both tries share one limit. A restore whose own deadline is near
+// continues without the fabric, but does not rule it out for others.
+void SourceFabrics::Attempt::prove(Round round) {
+  const Clock::Time now = of_.context_.clock.now();
+  if (!proving_since_) {
+    proving_since_ = now;
+    proof_limit_ = std::min<Duration>({max_proof, patience_, (of_.options_.deadline - now) / 2});
+  }
+  proof_ = std::make_shared<bool>(true);
+  ++requests_.unanswered;
+  of_.events_.changed(Report::proving);
+  proof_timer_.start(*proving_since_ + proof_limit_ - now, callbacks_.wrap([this] { proof_late(); }));
+  read_word(bound_.word, callbacks_.wrap([this, round, proof = std::weak_ptr<bool>(proof_)](
+                                             const transport::Outcome& fault, std::uint64_t /*word*/) {
+    if (!proof.expired()) proof_read(round, fault);
+  }));
+}
+
+void SourceFabrics::Attempt::proof_late() {
+  proof_.reset();
+  --requests_.unanswered;
+  const Error why(ErrorCode::transport_failed,
+                  fmt::format("it has read nothing within {:.3g} s", seconds_of(proof_limit_)));
+  if (proof_limit_ == max_proof && !bound_.channel->proven) of_.binding_.link->rule_out(fabric_, *bound_.channel, why);
+  of_.exclude(fabric_, why);
+}
+
+void SourceFabrics::Attempt::proof_read(Round round, const transport::Outcome& fault) {
+  proof_.reset();
+  --requests_.unanswered;
+  proof_timer_.stop();
+  if (!fault) {
+    bound_.channel->proven = true;
+    return connected();
+  }
+  // A read of another operation over the same connection may have caused the failure.
+  if (round == Round::first) return prepare(Round::last);
+  of_.exclude(fabric_, Error(fault->code, fault->message));
 }
 
 }  // namespace shardwire::restore

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,11 +11,14 @@
 
 #include "restore/binding.hpp"
 #include "restore/callbacks.hpp"
-#include "restore/fabric_attempt.hpp"
 #include "restore/path_decision.hpp"
 #include "restore/source_requests.hpp"
+#include "runtime/clock.hpp"
 
 namespace shardwire::restore {
+
+/// Limit of the first read over a fabric. After it the fabric is ruled out for the connection.
+inline constexpr Duration max_proof = std::chrono::seconds(10);
 
 /// Connects the fabrics of one source, one after the other, the best first, until no further fabric would improve a
 /// path to memory that is read. Enters each in the binding.
@@ -48,6 +52,7 @@ class SourceFabrics {
   /// Ownership: borrows all but events and options.
   SourceFabrics(const SourceContext& context, Events events, const PathInputs& paths, const Options& options,
                 Binding& binding, SourceRequests& requests);
+  ~SourceFabrics();
 
   /// Forgets what is connected, and begins again with all fabrics that both sides have.
   void restart();
@@ -61,6 +66,7 @@ class SourceFabrics {
   void end();
 
  private:
+  class Attempt;
   void exclude(std::size_t fabric, const Error& why);
 
   const SourceContext& context_;
@@ -69,9 +75,8 @@ class SourceFabrics {
   Options options_;
   Binding& binding_;
   SourceRequests& requests_;
-  std::deque<std::size_t> candidates_;                    // fabrics that may still be worth connecting, best first
-  std::vector<std::unique_ptr<FabricAttempt>> attempts_;  // kept until restart(): one of them may be the caller
-  Callbacks callbacks_;
+  std::deque<std::size_t> candidates_;              // fabrics that may still be worth connecting, best first
+  std::vector<std::unique_ptr<Attempt>> attempts_;  // kept until restart(): one of them may be the caller
 };
 
 }  // namespace shardwire::restore
