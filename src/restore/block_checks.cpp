@@ -39,6 +39,14 @@ struct Loaded {
 
 }  // namespace
 
+void Corruption::add(std::span<const FoundCorrupt> found) {
+  std::set<std::pair<TensorId, Rank>> differ;
+  for (const FoundCorrupt& one : found) differ.emplace(one.tensor, one.holder);
+  for (const auto& [tensor, rank] : differ) {
+    if (++runs_[{tensor, rank}] == max_runs) holders_[tensor].push_back(rank);
+  }
+}
+
 BlockChecks::BlockChecks(const Context& context, Sources sources, Callbacks::Failed failed,
                          std::function<void()> quieter, std::shared_ptr<BlockDigests> wanted)
     : context_(context),

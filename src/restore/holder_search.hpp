@@ -11,12 +11,17 @@
 #include "restore/callbacks.hpp"
 #include "restore/context.hpp"
 #include "restore/descriptions.hpp"
-#include "restore/later_ranks.hpp"
-#include "restore/name_view.hpp"
+#include "restore/publishers.hpp"
+#include "restore/state.hpp"
 #include "restore/target.hpp"
-#include "restore/unfinished.hpp"
 
 namespace shardwire::restore {
+
+/// A plan of what is missing over later ranks, too.
+struct LaterPlan {
+  std::shared_ptr<Planning> planning;  ///< null: some of it has no holder that is left. Numbers holders as before
+  std::vector<PieceBox> missing;       ///< of this plan
+};
 
 /// Waits until every missing box of an unfinished restore has a holder: one that still publishes the planned step,
 /// publishes a planned rank of that step again or a second time, or publishes a rank of it that the plan did not know.

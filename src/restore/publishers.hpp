@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -8,12 +9,12 @@
 #include <vector>
 
 #include "control/directory.hpp"
+#include "restore/context.hpp"
 #include "restore/metadata.hpp"
+#include "restore/target.hpp"
 #include "shardwire/plan.hpp"
 
 namespace shardwire::restore {
-
-struct Context;
 
 /// Inputs of the decision whether to wait for an unpublished layout rank.
 struct PublishersInput {
@@ -89,5 +90,23 @@ JobLayout side_of(std::span<const wire::PublicationRecord> records,
                   std::span<const std::shared_ptr<const Manifest>> manifests);
 /// The holder in `side`, which is side_of(records), of each publication.
 std::vector<Rank> holders_of(std::span<const wire::PublicationRecord> records, const JobLayout& side);
+
+/// What this member knows of the name that a restore reads from.
+/// Threads: loop thread only.
+class NameView {
+ public:
+  /// Ownership: borrows both.
+  NameView(const Context& context, const Target& target) : context_(context), target_(target) {}
+
+  /// Live publications, at any step, by layout rank; without those that were found withdrawn.
+  [[nodiscard]] std::vector<wire::PublicationRecord> publications() const;
+  /// Members that may still publish at `step`, or at any, one of `ranks` layout ranks; none if this member would not hear
+  /// of it. 0 ranks: unknown.
+  [[nodiscard]] std::vector<int> possible(int ranks, std::optional<std::int64_t> step) const;
+
+ private:
+  const Context& context_;
+  const Target& target_;
+};
 
 }  // namespace shardwire::restore

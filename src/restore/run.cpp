@@ -13,7 +13,7 @@
 
 #include "move/traits.hpp"
 #include "restore/holder_search.hpp"
-#include "restore/name_view.hpp"
+#include "restore/publishers.hpp"
 #include "restore/repeat.hpp"
 #include "restore/verdict.hpp"
 

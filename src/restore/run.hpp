@@ -16,13 +16,10 @@
 #include "restore/destination.hpp"
 #include "restore/movement.hpp"
 #include "restore/path_failures.hpp"
-#include "restore/regular_look.hpp"
 #include "restore/replica_checks.hpp"
 #include "restore/rounds_share.hpp"
-#include "restore/silence.hpp"
-#include "restore/slow_sources.hpp"
+#include "restore/source_rules.hpp"
 #include "restore/sources.hpp"
-#include "restore/standstill.hpp"
 #include "restore/target.hpp"
 
 namespace shardwire::restore {

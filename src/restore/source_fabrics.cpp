@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "restore/replies.hpp"
+#include "restore/callbacks.hpp"
 
 namespace shardwire::restore {
 

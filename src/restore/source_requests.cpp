@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "restore/replies.hpp"
+#include "restore/callbacks.hpp"
 
 namespace shardwire::restore {
 

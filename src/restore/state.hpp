@@ -6,17 +6,29 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
-#include "restore/unfinished.hpp"
+#include "plan/replan.hpp"
+#include "restore/planning.hpp"
 #include "runtime/completion.hpp"
 #include "runtime/release_queue.hpp"
 #include "shardwire/error.hpp"
+#include "shardwire/report.hpp"
 #include "shardwire/session.hpp"
 #include "support/fork.hpp"
 
 namespace shardwire::restore {
 class RestoreOperation;
-}
+
+/// What an ended restore leaves, for Restore::resume() of the public API. Holds no lease and no connection.
+struct Unfinished {
+  std::shared_ptr<Planning> planning{};       ///< null: nothing is in place. Owners: this, and the run that has ended
+  std::vector<PieceBox> missing{};            ///< of its plan; all other bytes are in place, and of the planned step
+  Unavailable unavailable{};                  ///< its holders, at the end
+  std::map<TensorKey, SharedValue> values{};  ///< received by value
+  RestoreReport report{};                     ///< of what is in place
+};
+}  // namespace shardwire::restore
 
 namespace shardwire::detail {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "geometry/by_value.hpp"
-#include "restore/copies_made.hpp"
+#include "restore/buddy_task.hpp"
 #include "runtime/await.hpp"
 #include "shardwire/error.hpp"
 #include "support/list_of.hpp"

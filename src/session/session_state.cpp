@@ -14,7 +14,7 @@
 #include "control/stored_rendezvous.hpp"
 #include "exchange/aliasing.hpp"
 #include "move/tuning.hpp"
-#include "restore/copies_made.hpp"
+#include "restore/buddy_task.hpp"
 #include "restore/path_survey.hpp"
 #include "runtime/await.hpp"
 #include "runtime/release_queue.hpp"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "keeper/kept_job.hpp"
-#include "restore/copies_made.hpp"
+#include "restore/buddy_task.hpp"
 #include "support/deadline.hpp"
 
 BOOST_AUTO_TEST_SUITE(buddies_of_keepers)

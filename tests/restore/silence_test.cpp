@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sources of which nothing is heard, on a fake clock and link.
-#include "restore/silence.hpp"
+#include "restore/source_rules.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <chrono>

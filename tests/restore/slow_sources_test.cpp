@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sources that are much slower than others, on a clock of the test.
-#include "restore/slow_sources.hpp"
+#include "restore/source_rules.hpp"
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections that carry nothing, on a clock of the test.
-#include "restore/standstill.hpp"
+#include "restore/source_rules.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <chrono>
