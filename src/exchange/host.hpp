@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,22 +23,16 @@
 
 namespace shardwire {
 
-/// The session, as the rounds of an exchange see it.
+/// What the rounds of an exchange use of the session.
 /// Threads: loop thread only.
-class RoundsHost {
- public:
-  virtual Clock& clock() = 0;
-  virtual FabricDriver& driver() = 0;
-  virtual memory::CopyQueue& copies() = 0;
+struct RoundsContext {
+  Clock& clock;
+  FabricDriver& driver;
+  memory::CopyQueue& copies;
   /// As failure_notices_of(). RunningRestore::directory_changed() says when to ask again.
-  [[nodiscard]] virtual FailureNotices failure_notices() const = 0;
-  /// Takes the rounds over and starts them.
-  virtual void start(std::unique_ptr<RunningRestore> rounds) = 0;
-  /// The rounds are destroyed in a later loop iteration.
-  virtual void finished(RunningRestore& rounds) = 0;
-
- protected:
-  ~RoundsHost() = default;
+  std::function<FailureNotices()> failure_notices;
+  std::function<void(std::unique_ptr<RunningRestore> rounds)> start;  ///< takes the rounds over and starts them
+  std::function<void(RunningRestore& rounds)> finished;  ///< the rounds are destroyed in a later loop iteration
 };
 
 /// The session, as an exchange sees it.
@@ -81,8 +76,8 @@ class ExchangeHost {
   /// The session's thread. Errors: throws LoopEnded if the session is closed.
   virtual std::shared_ptr<Loop> loop() = 0;
   [[nodiscard]] virtual const Interruption& interruption() const = 0;
-  /// For use on that thread.
-  virtual RoundsHost& rounds() = 0;
+  /// Call it on that thread. Ownership: what it gives borrows the host.
+  virtual RoundsContext rounds() = 0;
 
  protected:
   ~ExchangeHost() = default;

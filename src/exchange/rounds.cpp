@@ -76,8 +76,9 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, Step ste
   std::exception_ptr failure;
   try {
     Awaited<RoundsEnd> ended = begin_on<RoundsEnd>(*host.loop(), [&](const Answer<RoundsEnd>& answer) {
-      host.rounds().start(std::make_unique<RoundsTask>(
-          host.rounds(), rounds,
+      const RoundsContext context = host.rounds();
+      context.start(std::make_unique<RoundsTask>(
+          context, rounds,
           RoundsTask::Setup{std::move(step.restore), step.writes, std::move(step.members), step.deadline}, answer));
     });
     // An interrupted member leaves by the notice that ends the rounds of all members.

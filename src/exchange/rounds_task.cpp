@@ -26,22 +26,21 @@ Error error_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-RoundsTask::RoundsTask(RoundsHost& host, move::CollectiveMove& move, Setup setup, Answer<RoundsEnd> answer)
-    : host_(host),
-      driver_(host.driver()),
+RoundsTask::RoundsTask(RoundsContext context, move::CollectiveMove& move, Setup setup, Answer<RoundsEnd> answer)
+    : context_(std::move(context)),
       move_(move),
       setup_(std::move(setup)),
       answer_(std::move(answer)),
-      deadline_(host.clock()),
-      retry_(host.clock()) {
+      deadline_(context_.clock),
+      retry_(context_.clock) {
 }
 
 void RoundsTask::start() {
   try {
-    move_.begin([&clock = host_.clock()] { return clock.now(); }, host_.copies());
+    move_.begin([&clock = context_.clock] { return clock.now(); }, context_.copies);
     begin_writing();
-    driver_.add(*this);
-    deadline_.start(std::max(Duration::zero(), Duration(setup_.deadline - host_.clock().now())), [this] {
+    context_.driver.add(*this);
+    deadline_.start(std::max(Duration::zero(), Duration(setup_.deadline - context_.clock.now())), [this] {
       std::vector<Rank> waited_for;
       for (const int peer : move_.peers()) waited_for.push_back(Rank{setup_.members[static_cast<std::size_t>(peer)]});
       stop(Error(ErrorCode::timed_out, "the rounds of the exchange were not over by its deadline",
@@ -64,7 +63,7 @@ void RoundsTask::begin_writing() {
 // NCCL does not report that a member is gone or has stopped.
 void RoundsTask::directory_changed() {
   if (left_ || end_.stopped) return;
-  const FailureNotices notices = host_.failure_notices();
+  const FailureNotices notices = context_.failure_notices();
   for (const int member : notices.departed) {
     if (std::ranges::find(setup_.members, member) == setup_.members.end()) continue;
     return stop(Error(ErrorCode::peer_lost,
@@ -88,7 +87,7 @@ bool RoundsTask::progress() {
     return true;
   }
   if (const auto retry = move_.retry_at()) {
-    retry_.start(std::max(Duration::zero(), Duration(*retry - host_.clock().now())), [] {});  // only wakes the loop
+    retry_.start(std::max(Duration::zero(), Duration(*retry - context_.clock.now())), [] {});  // only wakes the loop
   }
   return moved;
 }
@@ -116,13 +115,13 @@ void RoundsTask::leave(bool received) {
   left_ = true;
   deadline_.stop();
   retry_.stop();
-  driver_.remove(*this);
+  context_.driver.remove(*this);
   if (setup_.step) setup_.step->close(received);
 }
 
 void RoundsTask::finish() {
   leave(!end_.stopped && !move_.fault());
-  host_.finished(*this);
+  context_.finished(*this);
   answer();  // ends the borrowing of host and move
 }
 

@@ -34,8 +34,8 @@ class RoundsTask final : public RunningRestore, private transport::Driven {
   };
 
   /// Answers once, when it no longer accesses the move: this is over, or the session has ended and its copies with it.
-  /// Ownership: borrows host and move until then.
-  RoundsTask(RoundsHost& host, move::CollectiveMove& move, Setup setup, Answer<RoundsEnd> answer);
+  /// Ownership: borrows what the context refers to, and move, until then.
+  RoundsTask(RoundsContext context, move::CollectiveMove& move, Setup setup, Answer<RoundsEnd> answer);
 
   void start() override;
   void directory_changed() override;
@@ -59,8 +59,7 @@ class RoundsTask final : public RunningRestore, private transport::Driven {
   void finish();
   void answer();
 
-  RoundsHost& host_;
-  FabricDriver& driver_;  // the host may not be asked any more when the session ends
+  RoundsContext context_;
   move::CollectiveMove& move_;
   Setup setup_;
   Answer<RoundsEnd> answer_;

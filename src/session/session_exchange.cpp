@@ -20,7 +20,7 @@
 namespace shardwire::detail {
 
 /// This session, as one of its exchanges sees it.
-class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
+class SessionState::Exchanging final : public ExchangeHost {
  public:
   /// `started`: receives the progress; null: the exchange was not started by start_exchange().
   Exchanging(SessionState& session, const Interruption& interruption, ExchangeState* started)
@@ -64,17 +64,16 @@ class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
   [[nodiscard]] shardwire::Clock::Time now() const override { return loop_->now(); }
   std::shared_ptr<Loop> loop() override { return session_.running(); }
   [[nodiscard]] const Interruption& interruption() const override { return interruption_; }
-  RoundsHost& rounds() override { return *this; }
+  RoundsContext rounds() override {
+    return {.clock = core().loop(),
+            .driver = core().driver(),
+            .copies = core().copies(),
+            .failure_notices = [this] { return failure_notices_of(core().membership(), exchange_); },
+            .start = [this](std::unique_ptr<RunningRestore> rounds) { core().start(std::move(rounds)); },
+            .finished = [this](RunningRestore& rounds) { core().finished(rounds); }};
+  }
 
  private:
-  shardwire::Clock& clock() override { return core().loop(); }
-  FabricDriver& driver() override { return core().driver(); }
-  memory::CopyQueue& copies() override { return core().copies(); }
-  [[nodiscard]] FailureNotices failure_notices() const override {
-    return failure_notices_of(core().membership(), exchange_);
-  }
-  void start(std::unique_ptr<RunningRestore> rounds) override { core().start(std::move(rounds)); }
-  void finished(RunningRestore& rounds) override { core().finished(rounds); }
   [[nodiscard]] Core& core() const { return *session_.core_; }
   /// Does nothing if the session has ended.
   void on_loop(const std::function<void()>& task);

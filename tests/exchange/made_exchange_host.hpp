@@ -18,7 +18,7 @@ namespace shardwire::test {
 
 /// The session as an exchange sees it, reduced to its thread: a loop with copies and a driver for rounds only. A test
 /// that runs whole exchanges overrides the calls made on the exchange's thread.
-class MadeExchangeHost : public ExchangeHost, private RoundsHost {
+class MadeExchangeHost : public ExchangeHost {
  public:
   MadeExchangeHost() : loop_(std::make_shared<UvLoop>()) {
     loop_->call([this] {
@@ -74,21 +74,25 @@ class MadeExchangeHost : public ExchangeHost, private RoundsHost {
   [[nodiscard]] Clock::Time now() const override { return loop_->now(); }
   std::shared_ptr<Loop> loop() override { return loop_; }
   [[nodiscard]] const Interruption& interruption() const override { return interruption_; }
-  RoundsHost& rounds() override { return *this; }
+  RoundsContext rounds() override {
+    return {.clock = *loop_,
+            .driver = *driver_,
+            .copies = *copies_,
+            .failure_notices = [this] { return notices_; },
+            .start =
+                [this](std::unique_ptr<RunningRestore> rounds) {
+                  running_.push_back(std::move(rounds));
+                  running_.back()->start();
+                },
+            .finished =
+                [this](RunningRestore& rounds) {
+                  loop_->post([this, &rounds] {
+                    std::erase_if(running_, [&](const auto& one) { return one.get() == &rounds; });
+                  });
+                }};
+  }
 
  private:
-  Clock& clock() override { return *loop_; }
-  FabricDriver& driver() override { return *driver_; }
-  memory::CopyQueue& copies() override { return *copies_; }
-  [[nodiscard]] FailureNotices failure_notices() const override { return notices_; }
-  void start(std::unique_ptr<RunningRestore> rounds) override {
-    running_.push_back(std::move(rounds));
-    running_.back()->start();
-  }
-  void finished(RunningRestore& rounds) override {
-    loop_->post([this, &rounds] { std::erase_if(running_, [&](const auto& one) { return one.get() == &rounds; }); });
-  }
-
   std::shared_ptr<Loop> loop_;  // owners: this and callers of loop(). Loop thread only from here on
   std::unique_ptr<memory::Copier> copier_;
   std::unique_ptr<memory::CopyQueue> copies_;
