@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "memory/digest.hpp"
@@ -13,6 +14,13 @@
 namespace shardwire::restore {
 
 namespace {
+
+// A source that has delivered bytes this shortly before the deadline keeps up.
+constexpr auto keeping_up = std::chrono::milliseconds(500);
+
+bool comes_by_message(Method method) {
+  return move::carrier_of(method) == move::Carrier::messages;
+}
 
 // Mapped memory shows that it is published still, whether or not its owner lives.
 bool word_says_live(const Binding& binding) {
@@ -51,6 +59,7 @@ Movement::Movement(const Context& context, Reports reports, const Target& target
       retry_(context.clock),
       staging_(std::move(staging)),
       checks_(sources.size()),
+      arrivals_(sources.size(), {0, context.clock.now()}),
       digests_(wants_digests(target.options, sources, transfers)),
       blocks_(context, sources, reports_.failed, reports_.quieter, target.digests) {
   const RestoreOptions& options = target.options;
@@ -66,10 +75,6 @@ Movement::Movement(const Context& context, Reports reports, const Target& target
                                            .rounds = rounds,
                                            .now = [&clock = context.clock] { return clock.now(); }};
   engine_ = std::make_unique<move::Engine>(context.copies, staging_, engine_options, requests, events);
-  watch_ = std::make_unique<SourceWatch>(
-      context,
-      [this](Source& source) { messages_ended(source, "the connection that its payloads come over has ended"); },
-      options.name, sources, *engine_, reports_.failed);
 }
 
 Movement::~Movement() = default;
@@ -235,7 +240,56 @@ void Movement::spoil() {
 void Movement::look_after_sources() {
   if (stopped_ || moved_ || !transfers_) return;
   ask_doubtful();
-  watch_->look(transfers());
+  const auto now = context_.clock.now();
+  for (const auto& source : sources_) {
+    Arrivals& known = arrivals_[source->index()];
+    const ByteCount bytes = tally().peer_bytes(static_cast<std::uint32_t>(source->index()));
+    if (bytes != known.bytes) known = {bytes, now};
+  }
+  for (const auto& source : sources_) {
+    if (stopped_) return;
+    if (engine_->dropped(static_cast<std::uint32_t>(source->index()))) continue;
+    if (arrivals_[source->index()].last != now) look_at_channel(*source);
+  }
+  for (const auto& source : sources_) {
+    if (stopped_) return;
+    if (now - arrivals_[source->index()].last >= keeping_up) look_at_reads(*source);
+  }
+}
+
+// The endpoint has failed while messages are due. The fabric reports no error for messages that the source never
+// started, so the source is asked.
+void Movement::look_at_channel(Source& source) {
+  if (!message_channel_failed(source)) return;
+  constexpr const char* why = "the connection that its payloads come over has ended";
+  if (source.binding().message_channel()->aborted) return messages_ended(source, why);
+  source.requests().ask_if_live(callbacks_.wrap([this, &source] {
+    if (!stopped_) messages_ended(source, why);
+  }));
+}
+
+bool Movement::message_channel_failed(const Source& source) const {
+  const Binding& binding = source.binding();
+  const FabricChannel* const channel = binding.message_channel();
+  if (binding.is_own() || channel == nullptr || !channel->endpoint->failed()) return false;
+  const auto peer = static_cast<std::uint32_t>(source.index());
+  ByteCount expected = 0;
+  for (const move::Transfer& transfer : transfers()) {
+    if (transfer.peer == peer && comes_by_message(transfer.method)) expected += move::bytes_of(transfer);
+  }
+  ByteCount got = 0;
+  for (const move::MethodTraits& one : move::method_table) {
+    if (comes_by_message(one.method)) got += tally().peer_bytes(peer, one.method);
+  }
+  return got < expected;
+}
+
+// Hardware may report a refused access late, or never.
+void Movement::look_at_reads(Source& source) {
+  const Binding& binding = source.binding();
+  if (!binding.path.read_by || !engine_->writes_from(static_cast<std::uint32_t>(source.index()))) return;
+  const auto published = context_.directory.publication(target_.options.name, binding.record.member);
+  if (!published || *published != binding.record) source.requests().ask_if_live([] {});
 }
 
 // Again and again: another answer may be due, which tells nothing of this.
@@ -273,6 +327,23 @@ std::vector<Gap> Movement::missing() const {
         gap_of(planning_, *target_.wanted.manifest, i, planning_.plan.box(pieces[i]), target_.catalog().layout_rank()));
   }
   return gaps;
+}
+
+std::vector<SourceProgress> Movement::progress() const {
+  std::vector<SourceProgress> progress;
+  const auto now = context_.clock.now();
+  for (const auto& source : sources_) {
+    progress.push_back(progress_of(*source, context_));
+    progress.back().keeps_up = now - arrivals_[source->index()].last < keeping_up;
+  }
+  for (const move::Transfer& transfer : transfers()) {
+    progress[transfer.peer].outstanding_bytes += move::bytes_of(transfer);
+  }
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    ByteCount& left = progress[i].outstanding_bytes;
+    left -= std::min(left, tally().peer_bytes(static_cast<std::uint32_t>(i)));
+  }
+  return progress;
 }
 
 // --- lost sources ---
@@ -545,7 +616,6 @@ void Movement::check_blocks(std::function<void()> done) {
 void Movement::stop() {
   stopped_ = true;
   retry_.stop();
-  watch_->stop();
   blocks_.stop();
   engine_->stop();
 }

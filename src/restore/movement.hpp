@@ -20,8 +20,9 @@
 #include "restore/digest_checks.hpp"
 #include "restore/planning.hpp"
 #include "restore/source.hpp"
-#include "restore/source_watch.hpp"
+#include "restore/sources.hpp"
 #include "restore/target.hpp"
+#include "restore/verdict.hpp"
 
 namespace shardwire::restore {
 
@@ -32,7 +33,8 @@ enum class PathLoss : std::uint8_t {
   refused,  ///< a fabric stopped reading: this or other memory of the source may have been withdrawn
 };
 
-/// Moves the bytes of one plan: the engine with its staging, its requests to sources, and the watch over them.
+/// Moves the bytes of one plan: the engine with its staging, and its requests to sources. Those whose bytes stop arriving are
+/// asked whether they are alive.
 /// Threads: loop thread only.
 class Movement final : private move::Requests, private move::Events {
  public:
@@ -119,7 +121,7 @@ class Movement final : private move::Requests, private move::Events {
   [[nodiscard]] ByteCount staging_peak_bytes() const { return engine_->staging_peak_bytes(); }
   [[nodiscard]] std::shared_ptr<move::StagingPool> take_staging() { return std::move(staging_); }
   /// Progress of each source.
-  [[nodiscard]] std::vector<SourceProgress> progress() const { return watch_->progress(transfers()); }
+  [[nodiscard]] std::vector<SourceProgress> progress() const;
   /// Boxes not in place.
   [[nodiscard]] std::vector<Gap> missing() const;
 
@@ -128,6 +130,10 @@ class Movement final : private move::Requests, private move::Events {
   struct Left {
     move::Engine::Mapped mapped{};          // whether its mapped memory is read on
     std::vector<move::TransferPart> parts;  // have not arrived, and nothing writes them
+  };
+  struct Arrivals {  // from one source
+    ByteCount bytes = 0;
+    Clock::Time last;
   };
   transport::Endpoint& endpoint(std::uint32_t peer) override;
   void ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts,
@@ -142,6 +148,9 @@ class Movement final : private move::Requests, private move::Events {
   void messages_ended(Source& source, const std::string& why);
   void path_lost(Source& source, PathLoss loss, const std::string& why);
   void ask_doubtful();
+  void look_at_channel(Source& source);
+  [[nodiscard]] bool message_channel_failed(const Source& source) const;
+  void look_at_reads(Source& source);
   void refused_as_corrupt(const Source& source, std::uint64_t request, std::span<const wire::RequestedBox> blocks);
   void note_corrupt(const Source& source, std::span<const wire::RequestedBox> blocks);
   void note_corrupt(std::span<const move::TransferPart> parts);
@@ -174,7 +183,7 @@ class Movement final : private move::Requests, private move::Events {
   std::shared_ptr<const std::vector<move::Transfer>> transfers_;  // owners: the restore, the engine, and the cache then
   DigestChecks checks_;
   std::unique_ptr<move::Engine> engine_;
-  std::unique_ptr<SourceWatch> watch_;
+  std::vector<Arrivals> arrivals_;    // by source
   std::map<std::size_t, Left> left_;  // by lost or doubtful source
   ByteCount probed_bytes_ = 0;        // of other processes, as the probe knows them
   // Sources that a fabric no longer reaches, with reasons, until it is known whether they are lost.

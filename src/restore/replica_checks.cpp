@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "restore/remote_box.hpp"
-#include "restore/source_watch.hpp"
 #include "support/list_of.hpp"
 
 namespace shardwire::restore {

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "restore/sources.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace shardwire::restore {
+
+SourceProgress progress_of(const Source& source, const Context& context) {
+  const wire::PublicationRecord& record = source.binding().record;
+  SourceProgress progress{.rank = source.rank(), .unanswered = source.requests().unanswered() > 0};
+  if (const auto* at = context.directory.address(record.member, record.epoch)) {
+    progress.address = fmt::format("{}:{}", at->address, at->port);
+  }
+  return progress;
+}
 
 Sources::Sources(const SourceContext& context, Listener& listener, const PathInputs& paths,
                  const Source::Options& options, std::vector<Binding> bindings)

@@ -10,8 +10,12 @@
 #include <vector>
 
 #include "restore/source.hpp"
+#include "restore/verdict.hpp"
 
 namespace shardwire::restore {
+
+/// Progress of a source that moves no bytes.
+SourceProgress progress_of(const Source& source, const Context& context);
 
 using SourceEnded = std::function<void(const Source& source, const std::exception_ptr& error)>;
 
