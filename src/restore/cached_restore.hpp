@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "move/staging.hpp"
 #include "restore/binding.hpp"
 #include "restore/planning.hpp"
+#include "restore/source.hpp"
 #include "shardwire/plan.hpp"
 
 namespace shardwire::restore {
@@ -62,5 +64,19 @@ class RestoreCache {
  private:
   std::vector<std::unique_ptr<CachedRestore>> cached_;  // latest last
 };
+
+// Work that a restore can skip because an earlier one of the same catalog has done it: planning, binding, and, for
+// optimistic reads, waiting for leases or even requesting them.
+// Mapped memory may be read before the lease arrives, because a generation is published once and never returns. If it
+// is live when the lease is granted, it was live all the time before, and the lease covers the rest. Without a lease,
+// the bytes count if the generation is still live after the read.
+
+/// How the sources of an earlier restore are leased. Pure. `bindings`: those of the earlier restore, with current
+/// records.
+[[nodiscard]] Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding* const> bindings,
+                                         Verify verify, std::optional<Method> method, const Catalog& wanted);
+
+/// Whether the transfers of an earlier restore apply to this one, unless a source was bound anew.
+[[nodiscard]] bool keeps_transfers(const CachedRestore& earlier, std::optional<Method> method, const Catalog& wanted);
 
 }  // namespace shardwire::restore

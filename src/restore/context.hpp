@@ -14,12 +14,11 @@
 #include "memory/device_copies.hpp"
 #include "paths/path_choice.hpp"
 #include "peers/source_link.hpp"
-#include "restore/cached_restore.hpp"
-#include "restore/metadata.hpp"
 #include "restore/probe.hpp"
 #include "restore/running_restore.hpp"
 #include "runtime/clock.hpp"
 #include "serve/publication.hpp"
+#include "shardwire/costs.hpp"
 #include "shardwire/options.hpp"
 
 namespace shardwire::telemetry {
@@ -27,6 +26,9 @@ class Trace;
 }
 
 namespace shardwire::restore {
+
+class RestoreCache;
+struct Metadata;
 
 /// Session-wide figures for reports.
 struct SessionFacts {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "restore/cached_restore.hpp"
 #include "restore/publishers.hpp"
 #include "support/list_of.hpp"
 #include "support/ranks_of.hpp"

@@ -17,7 +17,6 @@
 #include "restore/planning.hpp"
 #include "restore/publishers.hpp"
 #include "restore/record_check.hpp"
-#include "restore/step_choice.hpp"
 #include "restore/target.hpp"
 #include "restore/verdict.hpp"
 #include "runtime/clock.hpp"

@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "restore/remote_box.hpp"
+#include "restore/transfers.hpp"
 #include "support/list_of.hpp"
 
 namespace shardwire::restore {

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "move/traits.hpp"
+#include "restore/cached_restore.hpp"
 #include "restore/holder_search.hpp"
 #include "restore/publishers.hpp"
-#include "restore/repeat.hpp"
 #include "restore/verdict.hpp"
 
 namespace shardwire::restore {

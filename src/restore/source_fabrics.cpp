@@ -8,8 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "restore/callbacks.hpp"
-
 namespace shardwire::restore {
 
 /// One attempt to bind the source over one fabric: prepares the fabric's sockets, requests the source's handles, imports

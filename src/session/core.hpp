@@ -17,7 +17,7 @@
 #include "peers/link_table.hpp"
 #include "restore/cached_restore.hpp"
 #include "restore/context.hpp"
-#include "restore/metadata.hpp"
+#include "restore/descriptions.hpp"
 #include "restore/running_restore.hpp"
 #include "serve/memory_table.hpp"
 #include "serve/publisher.hpp"

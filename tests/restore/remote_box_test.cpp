@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define BOOST_TEST_NO_MAIN
-#include "restore/remote_box.hpp"
+#include "restore/transfers.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <limits>

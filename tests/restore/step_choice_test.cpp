@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "restore/step_choice.hpp"
-
 #include "restore/publishers.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "restore/repeat.hpp"
+#include "restore/cached_restore.hpp"
 #include "support/allocated_bytes.hpp"
 #include "support/job.hpp"
 #include "transport/transport.hpp"
