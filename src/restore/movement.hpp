@@ -17,7 +17,6 @@
 #include "restore/block_checks.hpp"
 #include "restore/callbacks.hpp"
 #include "restore/context.hpp"
-#include "restore/digest_checks.hpp"
 #include "restore/planning.hpp"
 #include "restore/source.hpp"
 #include "restore/sources.hpp"

@@ -15,7 +15,6 @@
 #include "restore/cached_restore.hpp"
 #include "restore/destination.hpp"
 #include "restore/movement.hpp"
-#include "restore/path_failures.hpp"
 #include "restore/replica_checks.hpp"
 #include "restore/rounds_share.hpp"
 #include "restore/source_rules.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Digests of received parts, compared with those of two sources over one fake link. Sources may be lost meanwhile.
-#include "restore/digest_checks.hpp"
+#include "restore/block_checks.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <cstddef>

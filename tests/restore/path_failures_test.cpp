@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "restore/path_failures.hpp"
+#include "restore/source_rules.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <chrono>

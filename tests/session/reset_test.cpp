@@ -24,7 +24,7 @@
 #include <string>
 #include <thread>
 
-#include "restore/path_failures.hpp"
+#include "restore/source_rules.hpp"
 #include "session/hang.hpp"
 #include "support/deadline.hpp"
 #include "support/descriptors.hpp"
