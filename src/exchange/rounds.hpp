@@ -53,9 +53,10 @@ class ExchangeRounds {
   };
   /// The rounds of one step.
   struct Step {
-    std::shared_ptr<RoundsStep> restore;  ///< null: this member only takes part for the others. Owners: see Restore
-    bool writes = false;                  ///< for this member's restore
-    std::vector<int> members;             ///< of the group
+    std::shared_ptr<RoundsStep>
+        restore;          ///< null: this member only takes part for the others. Owners: the exchange and its restore
+    bool writes = false;  ///< for this member's restore
+    std::vector<int> members;  ///< of the group
     Clock::Time deadline;
   };
   /// Returns when this member has sent and received everything.

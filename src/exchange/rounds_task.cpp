@@ -122,7 +122,7 @@ void RoundsTask::leave(bool received) {
 void RoundsTask::finish() {
   leave(!end_.stopped && !move_.fault());
   context_.finished(*this);
-  answer();  // ends the borrowing of host and move
+  answer();  // ends the borrowing of the context and the move
 }
 
 void RoundsTask::answer() {

@@ -47,14 +47,14 @@ struct SourceContext {
   std::function<std::uint64_t()> first_request;
   const FabricTable& fabrics;
   std::function<void(LogLevel level, const std::string& text)> log;
-  const int& member;
+  const int& member;  ///< set once the member is seated
   /// The connection to the publishing process. Errors: throws Error{peer_lost}.
   std::function<std::shared_ptr<SourceLink>(const wire::PublicationRecord& record)> link;
   /// This process's own publication under the name; null: none.
   std::function<std::shared_ptr<detail::PublicationState>(const std::string& name)> own_publication;
   std::function<std::uint64_t(detail::PublicationState& publication)> lease_own;
   std::function<bool(std::uint64_t lease)> release_own;  ///< whether its bytes were unchanged until now
-  telemetry::Trace* const& trace;                        ///< receives the spans of what runs; null: nobody wants them
+  telemetry::Trace* const& trace;  ///< receives the spans of what runs; null: nobody wants them. Set at any time
 };
 
 /// What a restore uses of its session.

@@ -268,13 +268,14 @@ void RestoreOperation::replace_lost() {
   before_ = report_without(left);
   trace_moved();
   abandoned_bytes_ = {};
-  run_->release();
-  staging_ = run_->take_staging();
-  Unavailable unavailable = run_->unavailable(corruption_.holders());
+  std::unique_ptr<Run> last = std::move(run_);  // leave() would take a released run for one to resume
+  last->release();
+  staging_ = last->take_staging();
+  Unavailable unavailable = last->unavailable(corruption_.holders());
   unavailable.silent = pass_over(plan, left, unavailable);
-  const auto planning = run_->share_planning();
-  const std::exception_ptr loss = run_->loss();
-  run_.reset();
+  const auto planning = last->share_planning();
+  const std::exception_ptr loss = last->loss();
+  last.reset();
   if (gaps.empty()) return replan_and_run(planning, left, unavailable);
   auto unfinished = std::make_unique<Unfinished>();
   unfinished->planning = planning;
@@ -547,24 +548,23 @@ void RestoreOperation::on_quieter() {
     if (ending_ != Ending::restart) return;
     ending_ = Ending::none;
     grace_.stop();
-    begin_anew();
+    restart_now();
   }));
 }
 
 // Moves every byte again: received bytes belong to an outdated generation.
-void RestoreOperation::begin_anew() {
+void RestoreOperation::restart_now() {
   const ByteCount arrived = progress().done_bytes;
   if (gone_) target_.gone.push_back(*std::exchange(gone_, std::nullopt));
-  if (run_) {
-    run_->release();
-    for (std::size_t i = 0; i < method_count && run_->movement() != nullptr; ++i) {
-      abandoned_bytes_[i] += run_->movement()->tally().method_bytes(static_cast<Method>(i));
+  if (const std::unique_ptr<Run> last = std::move(run_)) {  // leave() would take a released run for one to resume
+    last->release();
+    for (std::size_t i = 0; i < method_count && last->movement() != nullptr; ++i) {
+      abandoned_bytes_[i] += last->movement()->tally().method_bytes(static_cast<Method>(i));
     }
-    const auto losses = run_->losses();
+    const auto losses = last->losses();
     before_.lost.insert(before_.lost.end(), losses.begin(), losses.end());
-    if (withdrawn_source_) withdrawn_source_->boxes_replanned = run_->planning().schedule.items.size();
-    staging_ = run_->take_staging();
-    run_.reset();
+    if (withdrawn_source_) withdrawn_source_->boxes_replanned = last->planning().schedule.items.size();
+    staging_ = last->take_staging();
   }
   if (withdrawn_source_) {
     withdrawn_source_->resent_bytes = arrived;

@@ -26,7 +26,7 @@ namespace shardwire::restore {
 
 /// The exchange around a restore. No member publishes a second time in it.
 struct InExchange {
-  std::shared_ptr<RoundsStep> rounds{};  ///< null: none. Owners: see ExchangeSteps
+  std::shared_ptr<RoundsStep> rounds{};  ///< null: none. Owners: the exchange and its restore
   std::size_t losses = 0;                ///< Directory::losses() when all members had met
   std::optional<Method> method{};        ///< in place of RestoreOptions::method
 };
@@ -111,7 +111,7 @@ class RestoreOperation final : public RunningRestore {
   void on_path_lost(const Source& source, PathLoss loss, const std::string& why);
   /// False: this restore may not restart now.
   bool restart(std::optional<wire::PublicationRecord> gone, std::optional<Error> withdrawn);
-  void begin_anew();
+  void restart_now();
   void end(const std::exception_ptr& error);
   void stop();
   void stop_parts();
