@@ -27,7 +27,7 @@ namespace shardwire {
 /// Threads: loop thread only.
 struct RoundsContext {
   Clock& clock;
-  FabricDriver& driver;  ///< also when the session ends, where no function may be asked any more
+  FabricDriver& driver;  ///< is used when the session ends, too. The functions below are not called then
   memory::CopyQueue& copies;
   /// As failure_notices_of(). RunningRestore::directory_changed() says when to ask again.
   std::function<FailureNotices()> failure_notices;

@@ -53,9 +53,9 @@ class ExchangeRounds {
   };
   /// The rounds of one step.
   struct Step {
-    std::shared_ptr<RoundsStep>
-        restore;          ///< null: this member only takes part for the others. Owners: the exchange and its restore
-    bool writes = false;  ///< for this member's restore
+    /// Null: this member only takes part for the others. Owners: the exchange and its restore.
+    std::shared_ptr<RoundsStep> restore;
+    bool writes = false;       ///< for this member's restore
     std::vector<int> members;  ///< of the group
     Clock::Time deadline;
   };

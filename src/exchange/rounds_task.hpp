@@ -27,9 +27,9 @@ struct RoundsEnd {
 class RoundsTask final : public RunningRestore, private transport::Driven {
  public:
   struct Setup {
-    std::shared_ptr<RoundsStep>
-        step;             ///< null: this member only takes part for the others. Owners: the exchange and its restore
-    bool writes = false;  ///< for this member's restore
+    /// Null: this member only takes part for the others. Owners: the exchange and its restore.
+    std::shared_ptr<RoundsStep> step;
+    bool writes = false;       ///< for this member's restore
     std::vector<int> members;  ///< of the group
     Clock::Time deadline;
   };

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "memory/digest.hpp"
 #include "move/blocks.hpp"
 #include "move/transfer.hpp"
 #include "plan/replan.hpp"

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 
 #include "shardwire/types.hpp"
 
@@ -12,6 +13,7 @@ namespace shardwire::restore {
 enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done, failed };
 constexpr const char* name_of(Stage stage) {
   constexpr const char* names[] = {"plan", "bind", "move", "verify", "commit", "stopping", "done", "failed"};
+  static_assert(std::size(names) == static_cast<std::size_t>(Stage::failed) + 1);
   return names[static_cast<std::size_t>(stage)];
 }
 /// Sources are bound or read.

@@ -17,6 +17,7 @@ namespace shardwire::restore {
 /// Progress of a source that moves no bytes.
 SourceProgress progress_of(const Source& source, const Context& context);
 
+/// A source was lost, or has withdrawn its publication.
 using SourceEnded = std::function<void(const Source& source, const std::exception_ptr& error)>;
 
 /// The sources of one plan, by index: binds all of them, confirms all of them, and releases them.

@@ -14,6 +14,7 @@
 #include "memory/device_copies.hpp"
 #include "paths/fabric_driver.hpp"
 #include "paths/path_choice.hpp"
+#include "peers/keeper_link.hpp"
 #include "peers/link_table.hpp"
 #include "restore/cached_restore.hpp"
 #include "restore/context.hpp"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "control/directory.hpp"
-#include "peers/keeper_link.hpp"
 #include "runtime/interruption.hpp"
 #include "runtime/loop.hpp"
 #include "serve/memory_table.hpp"
