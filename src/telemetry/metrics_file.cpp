@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <mutex>
 #include <utility>
 
 #include "support/descriptors.hpp"
@@ -55,7 +54,7 @@ class MetricsFile::File {
       : setup_(std::move(setup)),
         path_(fmt::format("{}/{}", setup_.folder, metrics_file_name(setup_.run_id, setup_.member))),
         metrics_(std::move(metrics)),
-        failed_(std::move(failed)) {}
+        failure_(std::move(failed)) {}
 
   /// On its thread.
   void write(bool regular) {
@@ -69,17 +68,9 @@ class MetricsFile::File {
       fail(error.what());
     }
   }
-  void fail(const char* why) {
-    const std::lock_guard lock(mutex_);
-    if (const auto failed = std::exchange(failed_, nullptr)) {
-      failed(fmt::format("metrics are not written: {}: {}", path_, why));
-    }
-  }
-  /// From now on fail() tells nobody.
-  void forget() {
-    const std::lock_guard lock(mutex_);
-    failed_ = nullptr;
-  }
+  void fail(const char* why) { failure_.report(fmt::format("metrics are not written: {}: {}", path_, why)); }
+  /// From now on fail() calls nothing.
+  void end() { failure_.drop(); }
 
  private:
   const Setup setup_;
@@ -87,8 +78,7 @@ class MetricsFile::File {
   const std::shared_ptr<const Metrics> metrics_;  // owners: this and the session's operations
   std::uint64_t written_ = 0;                     // version
   std::chrono::steady_clock::time_point wrote_at_;
-  std::mutex mutex_;
-  std::function<void(const std::string& why)> failed_;  // guarded by mutex_; null: was called
+  FirstFailure failure_;
 };
 
 MetricsFile::MetricsFile(Setup setup, std::shared_ptr<const Metrics> metrics,
@@ -101,7 +91,7 @@ MetricsFile::MetricsFile(Setup setup, std::shared_ptr<const Metrics> metrics,
 
 MetricsFile::~MetricsFile() {
   thread_.reset();
-  file_->forget();
+  file_->end();
 }
 
 }  // namespace shardwire::telemetry

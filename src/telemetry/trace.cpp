@@ -54,13 +54,15 @@ std::string trace_file_name(const std::string& name, int member) {
 class Trace::File {
  public:
   File(Setup setup, std::function<void(const std::string& why)> failed)
-      : setup_(std::move(setup)), failed_(std::move(failed)), waiting_(head()), added_bytes_(waiting_.size()) {}
+      : setup_(std::move(setup)), failure_(std::move(failed)), waiting_(head()), added_bytes_(waiting_.size()) {}
 
   void add(const std::string& row, const std::vector<Span>& spans);
   /// On its thread.
   void write();
-  void fail(const std::string& why);
-  /// From now on add() keeps nothing, and fail() tells nobody.
+  void fail(const std::string& why) {
+    failure_.report(fmt::format("the trace is incomplete: {}: {}", setup_.path, why));
+  }
+  /// From now on add() keeps nothing, and fail() calls nothing.
   void end();
 
  private:
@@ -81,8 +83,7 @@ class Trace::File {
   support::Descriptor file_;
   std::size_t written_bytes_ = 0;
   std::uint64_t written_dropped_ = 0;
-  std::mutex failing_;
-  std::function<void(const std::string& why)> failed_;  // guarded by failing_; null: was called
+  FirstFailure failure_;
   std::mutex mutex_;
   bool ended_ = false;  // guarded by mutex_, as all that follows
   std::string waiting_;
@@ -207,20 +208,12 @@ void Trace::File::write() {
   }
 }
 
-void Trace::File::fail(const std::string& why) {
-  const std::lock_guard lock(failing_);
-  if (const auto failed = std::exchange(failed_, nullptr)) {
-    failed(fmt::format("the trace is incomplete: {}: {}", setup_.path, why));
-  }
-}
-
 void Trace::File::end() {
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
   }
-  const std::lock_guard lock(failing_);
-  failed_ = nullptr;
+  failure_.drop();
 }
 
 Trace::Trace(Setup setup, std::function<void(const std::string& why)> failed) {
