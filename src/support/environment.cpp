@@ -53,6 +53,10 @@ std::string meant_by(std::string_view name) {
 
 }  // namespace
 
+std::span<const std::string_view> known_variables() {
+  return known;
+}
+
 std::optional<std::string> variable(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr || *text == '\0' ? std::nullopt : std::optional<std::string>(text);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,9 @@
 
 // The only list of SHARDWIRE_* variables, for the library and the command.
 namespace shardwire::support {
+
+/// Their names.
+std::span<const std::string_view> known_variables();
 
 /// Value of a variable that is set and not empty.
 std::optional<std::string> variable(const char* name);

@@ -4,7 +4,10 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "support/environment.hpp"
 
 namespace shardwire::test {
 
@@ -31,30 +34,14 @@ class Environment {
                              "SLURM_STEP_ID",
                              "SLURM_NNODES",
                              "SLURM_JOB_NUM_NODES",
-                             "SLURM_STEP_NUM_NODES",
-                             "SHARDWIRE_TRANSPORT",
-                             "SHARDWIRE_STAGING_BYTES",
-                             "SHARDWIRE_JOB_KEY_FILE",
-                             "SHARDWIRE_RUN_ID",
-                             "SHARDWIRE_PORT",
-                             "SHARDWIRE_INTERFACE",
-                             "SHARDWIRE_METHOD",
-                             "SHARDWIRE_LOG",
-                             "SHARDWIRE_LOG_FORMAT",
-                             "SHARDWIRE_CALIBRATION",
-                             "SHARDWIRE_JOIN_TIMEOUT",
-                             "SHARDWIRE_COPY_KERNEL",
-                             "SHARDWIRE_TCP_STREAMS",
-                             "SHARDWIRE_METRICS_FOLDER",
-                             "SHARDWIRE_METRICS_PORT",
-                             "SHARDWIRE_METRICS_ADDRESS",
-                             "SHARDWIRE_TRACE",
-                             "SHARDWIRE_TRANSPROT"}) {
-      if (const char* value = std::getenv(name)) before_[name] = value;
-      ::unsetenv(name);
-      names_.emplace_back(name);
+                             "SLURM_STEP_NUM_NODES"}) {
+      clear(name);
     }
-    for (const auto& [name, value] : wanted) ::setenv(name.c_str(), value.c_str(), 1);
+    for (const std::string_view name : support::known_variables()) clear(std::string(name));
+    for (const auto& [name, value] : wanted) {
+      clear(name);
+      ::setenv(name.c_str(), value.c_str(), 1);
+    }
   }
   ~Environment() {
     for (const std::string& name : names_) ::unsetenv(name.c_str());
@@ -64,6 +51,12 @@ class Environment {
   Environment& operator=(const Environment&) = delete;
 
  private:
+  void clear(const std::string& name) {
+    if (const char* value = std::getenv(name.c_str())) before_[name] = value;
+    ::unsetenv(name.c_str());
+    names_.push_back(name);
+  }
+
   std::vector<std::string> names_;
   std::map<std::string, std::string> before_;
 };
