@@ -6,7 +6,6 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "cli/command.hpp"
 #include "cli/completion.hpp"
@@ -79,7 +78,8 @@ int run(const PerfWords& words) {
   }
   const Bootstrap bootstrap = launched_bootstrap();
   const perf::Setup setup = setup_of(words, bootstrap.world_size);
-  std::optional<JobProgress> progress(std::in_place, 1, 1, perf::bytes_of_turns(setup), bootstrap.rank == 0);
+  std::optional<JobProgress> progress;
+  if (bootstrap.rank == 0) progress.emplace(1, 1, perf::bytes_of_turns(setup));
   const auto outcome = perf::run_launched(setup, bootstrap,
                                           [&](ByteCount done_bytes) { progress->update(0, "measure", 0, done_bytes); });
   progress.reset();  // ends the line of the bar before the table
