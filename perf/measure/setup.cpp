@@ -8,6 +8,7 @@
 #include "perf/measure/copy.hpp"
 #include "perf/measure/read_loop.hpp"
 #include "perf/measure/tag_loop.hpp"
+#include "support/checked.hpp"
 
 namespace shardwire::perf {
 
@@ -98,9 +99,11 @@ std::vector<Turn> turns_of(const Measurement& measurement) {
 }
 
 ByteCount bytes_of_turns(const Setup& setup) {
+  constexpr const char* what = "the size of all turns";
   ByteCount bytes = 0;
   for (const Measurement& one : setup.measurements) {
-    bytes += one.needed_bytes * turns_of(one).size() * (static_cast<ByteCount>(setup.repeats) + 1);
+    const ByteCount turns = turns_of(one).size() * (static_cast<ByteCount>(setup.repeats) + 1);
+    bytes = support::add(bytes, support::multiply(one.needed_bytes, turns, what), what);
   }
   return bytes;
 }

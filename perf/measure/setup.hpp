@@ -79,7 +79,8 @@ bool is_checked(const Turn& turn);
 /// In the order in which all members take them; restores last. All members and the MPI program compute the same list.
 std::vector<Turn> turns_of(const Measurement& measurement);
 
-/// What all timed turns of all measurements move, if each moves what the targets need.
+/// The bytes of all turns of all measurements, if each moves what the targets need.
+/// Errors: throws Error{invalid_argument} on overflow.
 ByteCount bytes_of_turns(const Setup& setup);
 
 /// A member's rank in a case, or none.

@@ -262,12 +262,14 @@ Case parse_case(const std::string& text) {
 }
 
 ByteCount needed_bytes(const Case& job) {
+  constexpr const char* what = "the size of all target ranks";
   ByteCount total = 0;
   for (const Section& section : job.target.layout.sections) {
     for (const Rank rank : section.ranks) {
       for (const TensorLayout& tensor : section.manifest->tensors) {
         for (const PlacedBox& placed : tensor.layout.boxes_of(tensor.spec.shape, rank)) {  // without padding
-          total += static_cast<ByteCount>(placed.box.volume()) * item_size(tensor.spec.dtype);
+          const auto volume = static_cast<ByteCount>(placed.box.volume());
+          total = support::add(total, support::multiply(volume, item_size(tensor.spec.dtype), what), what);
         }
       }
     }

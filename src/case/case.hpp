@@ -58,7 +58,7 @@ struct Case {
   CaseSide target;
 };
 
-/// What all target ranks want together, without padding.
+/// The bytes that all target ranks want together, without padding. Errors: throws Error{invalid_argument} on overflow.
 ByteCount needed_bytes(const Case& job);
 
 /// The one-element tensors that `target` wants and no source rank has: all of them if every source rank is lost, else

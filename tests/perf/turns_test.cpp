@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a measurement says about its progress. Members are threads.
+#include <fmt/format.h>
+
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -11,6 +13,7 @@
 #include "perf/measure/synthetic.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
+#include "support/refused.hpp"
 
 BOOST_AUTO_TEST_SUITE(turns_of_members)
 
@@ -39,6 +42,20 @@ BOOST_AUTO_TEST_CASE(member_0_counts_the_bytes_of_every_turn) {
   const std::size_t turns = 2 + perf::plain_copies().size();
   BOOST_TEST((counted == std::vector<ByteCount>(3 * turns, 2 << 16)));
   BOOST_TEST(perf::bytes_of_turns(setup) == 3 * turns * (2 << 16));
+}
+
+BOOST_AUTO_TEST_CASE(bytes_that_overflow_are_refused) {
+  const auto of_target_ranks = [](int ranks) {
+    return perf::measurement_of(
+        fmt::format(R"j({{"dtype": "f32", "states": ["master"], "tensors": [{{"fqn": "w", "shape": [{}]}}],
+      "source": {{"ranks": 1, "rules": {{"*": {{"replicated": true}}}}}},
+      "target": {{"ranks": {}, "rules": {{"*": {{"replicated": true}}}}}}}})j",
+                    1LL << 60, ranks));
+  };
+  refused(ErrorCode::invalid_argument, "the size of all target ranks overflows", [&] { of_target_ranks(4); });
+  perf::Setup setup;
+  setup.measurements.push_back(of_target_ranks(3));
+  refused(ErrorCode::invalid_argument, "the size of all turns overflows", [&] { perf::bytes_of_turns(setup); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()
