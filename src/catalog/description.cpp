@@ -38,7 +38,11 @@ DescribedCatalog describe(const Catalog& held, const TensorPlaces& places, const
   result.manifest_digest = wire::digest_of(result.encoded_manifest);
   std::vector<wire::NamedValue> values;
   values.reserve(held.values().size());
-  for (const Catalog::ValueEntry& entry : held.values()) values.push_back({entry.key, entry.value});
+  for (const Catalog::ValueEntry& entry : held.values()) {
+    // Parameters of a group follow one another, and have equal options.
+    const bool repeated = !values.empty() && *values.back().value == entry.value;
+    values.push_back({entry.key, repeated ? values.back().value : SharedValue(entry.value)});
+  }
   BoxCache boxes;
   std::vector<std::pair<TensorKey, TensorValue>> elements;
   std::vector<memory::QueuedCopy> reads;
