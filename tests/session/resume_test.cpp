@@ -359,6 +359,25 @@ BOOST_AUTO_TEST_CASE(a_running_restore_and_one_of_a_closed_session_are_not_resum
   BOOST_TEST((failure_of([&] { nothing.resume(patience); }).code() == ErrorCode::invalid_argument));
 }
 
+BOOST_AUTO_TEST_CASE(a_restore_that_is_cancelled_right_after_its_resume_keeps_all_that_is_in_place) {
+  const Deadline deadline(400s);
+  Halves job;
+  Restore restore = job.failed();
+  for (int time = 0; time < 2; ++time) {
+    restore.resume(patience);
+    restore.cancel();
+    const Error error = failure_of([&] { restore.wait(); });
+    BOOST_TEST((error.code() == ErrorCode::cancelled), error.what());
+    job.require_uncommitted();
+  }
+  restore.resume(patience);
+  job.spare.publish(1, 5);
+  restore.wait();
+  BOOST_TEST(job.wanted.wrong(1) == 0U);
+  BOOST_TEST(restore.report().needed_bytes == 64U * 16U * 4U);
+  BOOST_TEST(restore.report().resent_bytes == 0U);
+}
+
 BOOST_AUTO_TEST_CASE(a_holder_of_another_layout_or_shape_is_refused_and_nothing_is_committed) {
   const Layout rows = Layout::boxes({{Rank{1}, {{{32, 0}, {32, 16}}}}});  // the same elements
   const TensorSpec wider{spec.key, spec.dtype, {64, 17}};
