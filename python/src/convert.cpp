@@ -14,7 +14,8 @@ namespace shardwire::python {
 
 namespace {
 
-// " (did you mean 'bf16'?)", or nothing if no known word is near.
+// " (did you mean 'bf16'?)", or nothing if no known word is near. Python's difflib decides by common letters. The library and the
+// command count edits (support/nearest.hpp), and for "rd" they do not suggest "read".
 std::string suggestion(std::string_view given, const std::vector<std::string>& known) {
   nb::list words;
   for (const std::string& word : known) words.append(nb::str(word.c_str()));
