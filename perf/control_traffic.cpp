@@ -189,7 +189,7 @@ struct Run {
     check();
   }
 
-  /// What one reader knows at the end has to be what was published.
+  /// The roster of one reader has to be what was published.
   void check() const {
     const auto records = directory.publications("state");
     bool right = records.size() == job.publishers().size();
@@ -224,7 +224,7 @@ ControlTraffic control_traffic(const JobLayout& from, int readers, const Control
   ControlTraffic result;
   for (std::size_t rank = 0; rank < traffic.total.size(); ++rank) {
     const std::uint64_t greeting = framed_bytes(job.hello_of(static_cast<int>(rank))) + proof;
-    // What member 0 says to itself crosses no wire; its part as the rendezvous has a target of its own.
+    // Messages of member 0 to itself cross no wire; its part as the rendezvous has a target of its own.
     const std::uint64_t received = rank == 0 ? 0 : run.from_host[rank] + greeting;
     const std::uint64_t told = rank == 0 ? 0 : run.to_host[rank] + greeting;
     if (rank != 0) result.from_host.push_back(received);

@@ -41,7 +41,7 @@ std::optional<std::uint64_t> pinnable_bytes();
 /// fabric works as far as possible and warns.
 inline constexpr std::uint64_t min_pinnable_bytes = 256u << 20;
 inline constexpr std::uint64_t ample_pinnable_bytes = 1u << 30;
-/// What to do about a limit that is too low, for a process of this effective user. Linux makes the capabilities that a container is
+/// Advice about a limit that is too low, for a process of this effective user. Linux makes the capabilities that a container is
 /// given effective for root alone, unless they are ambient, which container runtimes do not do.
 std::string how_to_pin_more(unsigned user);
 /// Why this limit disables a fabric that pins memory. Empty: it does not.

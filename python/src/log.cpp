@@ -30,7 +30,7 @@ nb::object text_of(const std::string& message) {
   return nb::steal(PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "replace"));
 }
 
-/// What one session tells a function of Python's, and Python has not seen yet.
+/// Messages of one session to a function of Python's that have not reached it yet.
 class MessageQueue {
  public:
   /// Makes the arguments of the function, under the interpreter's lock.

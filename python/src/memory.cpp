@@ -69,7 +69,7 @@ bool is_cuda(int device_type) {
   return device_type == nb::device::cuda::value || device_type == nb::device::cuda_managed::value;
 }
 
-// What `__dlpack__` gives. Objects tell read-only memory only to consumers that know version 1. Consumers name their stream;
+// The capsule of `__dlpack__`. Objects tell read-only memory only to consumers that know version 1. Consumers name their stream;
 // ours waits behind the legacy default stream, whose number is 1.
 nb::object exported(nb::handle object, const std::string& what) {
   const auto [device_type, index] = nb::cast<std::pair<int, int>>(object.attr("__dlpack_device__")());

@@ -18,7 +18,7 @@
 #include "shardwire/error.hpp"
 #include "shardwire/tensor.hpp"
 
-/// What callers pass, as C++ values, and back. All functions throw Error{invalid_argument} for wrong arguments; the
+/// Arguments of callers as C++ values, and back. All functions throw Error{invalid_argument} for wrong arguments; the
 /// message names the argument.
 namespace shardwire::c_api {
 

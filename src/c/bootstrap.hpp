@@ -10,7 +10,7 @@
 
 namespace shardwire::c_api {
 
-/// What a caller's get() answers during one call.
+/// The answer of a caller's get() during one call.
 class StoreAnswer {
  public:
   void set(Bytes value) { value_ = std::move(value); }

@@ -55,7 +55,7 @@ struct Vision {
 /// Models that share names of modules.
 enum class Family { llama, gpt2, gpt_bigcode, gpt_neox, bloom, falcon, opt, phi };
 
-/// What decides names and shapes of a model's tensors, in the words of the transformers library.
+/// The numbers and flags that decide names and shapes of a model's tensors, in the words of the transformers library.
 struct Model {
   std::string name;
   int layers = 0;

@@ -40,7 +40,7 @@ struct Range {
   }
 };
 
-// What the ranks of a side have together.
+// The elements of all ranks of a side.
 struct Holdings {
   Range rank_bytes{};
   Range copies{};  // of an element, on the average of its tensor

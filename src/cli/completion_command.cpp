@@ -134,7 +134,7 @@ complete -F _shardwire shardwire
 )sh";
 }
 
-// What _arguments does for a value: ":memory:(host cuda)".
+// The action of _arguments for a value: ":memory:(host cuda)".
 std::string zsh_action(const CLI::Option& option, const std::string& name) {
   const std::string words = words_of(option);
   if (takes_file(option)) return fmt::format(":{}:_files", name);

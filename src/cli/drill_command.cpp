@@ -86,7 +86,7 @@ RunOptions checked(const DrillWords& words) {
   return options;
 }
 
-// What each source sends to other processes.
+// The bytes that each source sends to other processes.
 std::map<Rank, ByteCount> sent_bytes(const JobTotals& totals, const RunOptions& options) {
   std::map<Rank, ByteCount> sent;
   for (const Flow& flow : totals.flows) {

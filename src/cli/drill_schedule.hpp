@@ -11,7 +11,7 @@
 
 namespace shardwire::cli {
 
-/// What the command line of a drill says; empty: not said.
+/// The words of a drill's command line; empty: not given.
 struct DrillWords {
   std::string path;
   std::string seeds = "0:20";

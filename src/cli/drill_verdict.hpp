@@ -9,7 +9,7 @@
 
 namespace shardwire::cli {
 
-/// What a job with faults has shown.
+/// The result of a job with faults.
 struct Verdict {
   enum class Kind {
     completed,  ///< every target rank that was not struck fatally is verified

@@ -12,7 +12,7 @@
 
 namespace shardwire::cli {
 
-/// What a fault does to the process of a source rank.
+/// The effect of a fault on the process of a source rank.
 enum class FaultKind : std::uint8_t {
   kill,     ///< SIGKILL
   stop,     ///< SIGSTOP
@@ -48,7 +48,7 @@ Fault parse_fault(const std::string& text);
 /// Errors: throws UsageError that names a fault of a rank that the case does not have, or that is lost in it.
 void require_ranks(std::span<const Fault> faults, const Case& job);
 
-/// What came of a fault.
+/// The result of a fault.
 struct FaultOutcome {
   Fault fault;
   std::optional<std::int64_t> struck_ns{};  ///< on the clock of this host, std::chrono::steady_clock; empty: not struck

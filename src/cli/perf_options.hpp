@@ -11,9 +11,9 @@
 
 namespace shardwire::cli {
 
-/// What --method takes, beside local without a CASE.
+/// Words for --method, beside local without a CASE.
 std::string known_methods();
-/// What --against takes, beside none.
+/// Words for --against, beside none.
 inline constexpr std::string_view known_references = "memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl";
 
 /// The command line of `shardwire perf`, as typed.

@@ -18,7 +18,7 @@ class MemberPipe {
   MemberPipe(int descriptor, std::mutex& writing, int member);
 
   void progress(const MemberProgress& progress);
-  /// What a restore has waited for; dropped if the pipe is full.
+  /// A restore has waited for `what`; dropped if the pipe is full.
   void awaits(std::string_view what);
   void result(const MemberResult& result);
   /// An event of a job with faults, never dropped. `fields`: of a JSON object.

@@ -11,7 +11,7 @@
 
 namespace shardwire::cli {
 
-/// What --help ends with: exit statuses, and the examples. debian/manual makes sections of it.
+/// The end of --help: exit statuses, and the examples. debian/manual makes sections of it.
 std::string help_footer(std::span<const Example> examples);
 /// Adds a subcommand to `app` with all but its own options and its callback.
 CLI::App* add_command(CLI::App& app, const Command& command);
@@ -20,7 +20,7 @@ std::shared_ptr<const std::function<int()>> add_actions(CLI::App& app, std::span
 /// The names of the commands, with commas.
 std::string names_of(std::span<const Command> actions);
 
-/// What is wrong with a command line that `app` refused, and where help is: "plan: the option --jsno is unknown ..".
+/// The error of a command line that `app` refused, and where help is: "plan: the option --jsno is unknown ..".
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace shardwire::cli

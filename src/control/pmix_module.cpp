@@ -99,7 +99,7 @@ struct PendingValue {
   Bytes value;
 };
 
-/// What PMIx borrows for one request until it has answered.
+/// Memory that PMIx borrows for one request until it has answered.
 struct Asked {
   std::shared_ptr<PendingValue> answer;  // owners: the store and the request
 #ifdef PMIX_GET_REFRESH_CACHE

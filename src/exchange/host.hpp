@@ -23,7 +23,7 @@
 
 namespace shardwire {
 
-/// What the rounds of an exchange use of the session.
+/// The parts of a session that the rounds of an exchange use.
 /// Threads: loop thread only.
 struct RoundsContext {
   Clock& clock;

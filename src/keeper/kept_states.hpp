@@ -39,7 +39,7 @@ struct Snapshot {
   std::shared_ptr<memory::SharedMemory> memory;
 };
 
-/// What a keeper holds: attempts of the job, snapshots, and memory within a budget. It decides what is dropped.
+/// The contents of a keeper: attempts of the job, snapshots, and memory within a budget. It decides what is dropped.
 ///
 ///  begin ──► (memory is taken) ──► being written ──► done ──► complete ──► the trainer has ended ──► dropped: superseded, by time, by a person
 ///                   └── quit, or the trainer has ended: dropped

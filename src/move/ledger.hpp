@@ -29,9 +29,9 @@ class Ledger {
   void arrived(std::uint32_t peer, std::vector<TransferPart> parts);
   /// A peer of which so much has arrived since the last proof began that the next is worth its read; each is returned once.
   std::optional<std::uint32_t> next_due();
-  /// What has arrived until now. A proof that begins after this proves it.
+  /// Marks the parts that have arrived until now. A proof that begins after this proves them.
   [[nodiscard]] Mark mark(std::uint32_t peer) const;
-  /// What had arrived at `mark` is proven.
+  /// The parts that had arrived at `mark` are proven.
   void prove(std::uint32_t peer, Mark mark);
   /// Arrived and not proven.
   [[nodiscard]] std::vector<TransferPart> unproven(std::uint32_t peer) const;

@@ -35,7 +35,7 @@ class BuddyCopies {
  public:
   /// Of this member; copies are made of its step.
   using Publication = std::shared_ptr<detail::PublicationState>;
-  /// What it needs of its session.
+  /// The calls that it needs of its session.
   struct Host {
     /// Errors: as SessionState::running().
     std::function<std::shared_ptr<Loop>()> running;

@@ -28,7 +28,7 @@
 
 namespace shardwire {
 
-/// What a session keeps for readers and for running operations. All are 0 once nothing runs any more.
+/// Counts of objects that a session keeps for readers and for running operations. All are 0 once nothing runs any more.
 struct Kept {
   std::size_t restores = 0;
   std::size_t leases = 0;    ///< of readers on publications of this member

@@ -98,7 +98,7 @@ class Keeping {
   std::shared_ptr<detail::RegisteredMemory> memory_;
 };
 
-/// What the keeper needs to publish this again. Requires: the publication lies in its snapshot.
+/// The content that the keeper needs to publish this again. Requires: the publication lies in its snapshot.
 wire::KeepDone kept_content(const detail::PublicationState& publication);
 
 }  // namespace shardwire

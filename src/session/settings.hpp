@@ -61,7 +61,7 @@ void begin_with_kernels_of(const CostModel& costs);
 
 enum class LogFormat : std::uint8_t { text, json };
 
-/// What the default log writes, and in which format.
+/// The least level of the default log, and its format.
 struct LogStyle {
   LogLevel least = LogLevel::warning;  ///< messages below it are not written
   LogFormat format = LogFormat::text;

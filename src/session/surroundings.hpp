@@ -16,7 +16,7 @@
 
 namespace shardwire::detail {
 
-/// What a session takes from the process around it. `Session::join()` makes those of a real process, and with them the
+/// The parts that a session takes from the process around it. `Session::join()` makes those of a real process, and with them the
 /// session's thread; simulations supply their own.
 struct Surroundings {
   std::shared_ptr<Loop> loop;  // owners: see SessionState::running()

@@ -120,7 +120,7 @@ support::Descriptor listen_on(const std::string& host, std::uint16_t port) {
   return socket;
 }
 
-/// What the thread does.
+/// The work of the thread: the port, its connections and the lock of the folder.
 class Port {
  public:
   Port(const MetricsServer::Setup& setup, MetricsServer::Notice notice) : setup_(setup), notice_(std::move(notice)) {}

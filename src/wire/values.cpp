@@ -96,7 +96,7 @@ std::string text_in(capnp::Data::Reader from) {
   return {reinterpret_cast<const char*>(from.begin()), from.size()};
 }
 
-// What a reader of one message may still build.
+// The depth and the items that the reader of one message may still build.
 struct Budget {
   std::size_t depth = max_value_depth;  // of lists, tuples and maps from here
   std::size_t& items;                   // in all of them

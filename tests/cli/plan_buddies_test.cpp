@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is left of a source once a host is lost.
+// The rest of a source once a host is lost.
 #include "cli/plan_buddies.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -83,7 +83,7 @@ WallClock::time_point at(int second) {
   return WallClock::time_point(std::chrono::hours(1)) + std::chrono::seconds(second);
 }
 
-// What `body` writes to standard error, which is a terminal or a pipe. It has to fit into a pipe.
+// The text that `body` writes to standard error, which is a terminal or a pipe. It has to fit into a pipe.
 std::string shown(bool terminal, const std::function<void()>& body) {
   int ends[2] = {-1, -1};
   if (terminal) {

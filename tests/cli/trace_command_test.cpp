@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(a_command_of_its_own_is_expected) {
   BOOST_TEST(run_command({"trace", "merge"}).exit_code == 2);
 }
 
-// What a job writes is what the command reads.
+// The command reads the files that a job writes.
 BOOST_AUTO_TEST_CASE(traces_of_a_job_become_one) {
   const Folder folder;
   const std::string job = R"({"tensors": [{"fqn": "w", "shape": [64, 64]}],

@@ -161,7 +161,7 @@ CommandResult run_shell(Words shell, const Words& words) {
   return RunningCommand(std::move(shell), script).wait();
 }
 
-// What bash offers for the last of these words.
+// The words that bash offers for the last of these.
 std::set<std::string> offered(const Words& words) {
   const char* const body = R"sh(
     eval "$(cat)"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two ends of a connection may send before both have proven the job key.
+// Messages that the two ends of a connection may send before both have proven the job key.
 #include "control/connection.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(each_connection_has_keys_of_its_own, *boost::unit_test::pre
     BOOST_TEST(!ends->carry());
   }
   BOOST_TEST((first.seen != second.seen));
-  // What was recorded is refused when it is said again.
+  // A recording is refused when it is sent again.
   Ends again(key, key);
   Bytes decrypted;
   BOOST_CHECK_THROW(

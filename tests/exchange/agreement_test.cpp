@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members conclude from the same notes: who is in the group of an exchange, and whether the last group serves.
+// Conclusions of members from the same notes: who is in the group of an exchange, and whether the last group serves.
 #include "exchange/agreement.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -6,7 +6,7 @@ namespace shardwire::fuzz {
 
 namespace {
 
-/// What a connection has to do with the frames, read in the plainest way. Not the reasons.
+/// The record that a connection has to make of the frames, read in the plainest way. Without the reasons.
 Record expected_of(Input bytes, bool silent) {
   Record record;
   record.ready = true;

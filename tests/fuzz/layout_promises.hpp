@@ -9,7 +9,7 @@
 
 namespace shardwire::fuzz {
 
-/// What users of a layout rely on once Layout::check has accepted it. Looks at the first, a middle and the last rank.
+/// Checks the promises of a layout that Layout::check has accepted. Looks at the first, a middle and the last rank.
 inline void require_sound(const Layout& layout, const Extents& shape, int ranks) {
   constexpr ElementCount max_boxes = 256;  // compared in pairs
   layout.check(shape, ranks);

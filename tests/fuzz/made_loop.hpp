@@ -35,7 +35,7 @@ class MadeStream final : public Stream {
   std::size_t queued = 0;      ///< bytes that the stream says it has queued
   std::size_t untaken = 0;     ///< bytes that it says the peer's system has not taken
   support::Descriptor socket;  ///< that it hands over
-  /// What the library has written.
+  /// The bytes that the library has written.
   [[nodiscard]] const Bytes& written() const { return written_; }
 
   void start_reading() override { reading_ = !dropped_; }

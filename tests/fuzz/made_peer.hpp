@@ -40,7 +40,7 @@ inline wire::Hello peer_hello() {
   hello.nonce.fill(std::byte{8});
   return hello;
 }
-/// What a peer proves that has sent `hello`. `initiator`: the connection began, not the peer.
+/// The proof of a peer that has sent `hello`. `initiator`: the connection began, not the peer.
 inline wire::Proof proof_of(const wire::Hello& hello, bool initiator) {
   return initiator ? wire::prove(key_of_job(), false, own_hello(), hello)
                    : wire::prove(key_of_job(), true, hello, own_hello());
@@ -73,7 +73,7 @@ inline std::vector<wire::Message> messages_in(Input bytes) {
   return messages;
 }
 
-/// What a connection does with the bytes of a peer.
+/// The actions of a connection on the bytes of a peer.
 struct Record {
   bool ready = false;
   std::vector<wire::Message> messages;  ///< that it passed on

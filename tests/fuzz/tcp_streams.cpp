@@ -126,7 +126,7 @@ class Peer {
   std::unique_ptr<transport::Endpoint> endpoint_;
 };
 
-/// What the frames on a single stream mean, read in the plainest way.
+/// The meaning of the frames on a single stream, read in the plainest way.
 struct Meaning {
   struct Message {
     Bytes header;

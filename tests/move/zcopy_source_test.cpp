@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a source sends from its publication's memory, over an endpoint that acts only on command: readers take it for what was
-// published.
+// Messages of a source from its publication's memory, over an endpoint that acts only on command: readers take their bytes for
+// those that were published.
 #include "move/zcopy_source.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a measurement says about its progress. Members are threads.
+// The progress of a measurement, and its size. Members are threads.
 #include <fmt/format.h>
 
 #include <boost/test/unit_test.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sources have not delivered, planned again over the other holders.
+// Boxes that sources have not delivered, planned again over the other holders.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>

@@ -100,7 +100,7 @@ std::string without_time(const std::string& text) {
   return text.substr(time.size());
 }
 
-/// What the default log writes for a warning with this text.
+/// The line of the default log for a warning with this text.
 std::string warning_line(LogFormat format, const LogOrigin& origin, std::string_view text) {
   return standard_error_of([&] { standard_error_log({LogLevel::info, format}, origin)(LogLevel::warning, text); });
 }

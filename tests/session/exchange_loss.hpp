@@ -30,7 +30,7 @@ inline std::span<const std::byte> bytes_of(const Swap& swap) {
   return std::as_bytes(std::span(&swap, 1));
 }
 
-/// What came of an exchange on one member.
+/// The result of an exchange on one member.
 struct Outcome {
   bool good = false;
   ErrorCode code{};

@@ -150,7 +150,7 @@ BOOST_DATA_TEST_CASE(a_member_that_is_killed_in_a_wave_ends_the_exchange_on_all_
   }
 }
 
-// What a dead process has left in memory that others map goes on being read.
+// Members go on reading memory of a dead process that they map.
 BOOST_AUTO_TEST_CASE(
     members_that_map_what_a_killed_one_held_complete_the_exchange,
     *boost::unit_test::precondition([](boost::unit_test::test_unit_id) -> boost::test_tools::assertion_result {

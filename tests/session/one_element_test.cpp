@@ -343,7 +343,7 @@ BOOST_AUTO_TEST_CASE(a_catalog_kept_over_steps_publishes_the_bytes_of_each_step)
 
 namespace {
 
-// What each of two members restores of a tensor that both hold with values of their own.
+// The element that each of two members restores of a tensor that both hold with values of their own.
 std::vector<float> restored_replicas(const TensorSpec& spec, Replicas replicas) {
   const auto size = static_cast<std::size_t>(Box::whole(spec.shape).volume());
   std::array<std::vector<float>, 2> held, wanted;

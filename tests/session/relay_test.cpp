@@ -401,7 +401,7 @@ BOOST_AUTO_TEST_CASE(who_alters_every_connection_of_an_encrypted_payload_ends_th
   BOOST_TEST(job.wrong_bytes() == 0U);
 }
 
-// What is not encrypted arrives as altered, and only a digest tells.
+// An open payload arrives altered, and only a digest shows it.
 BOOST_AUTO_TEST_CASE(who_alters_an_open_payload_is_noticed_by_digests_only,
                      *boost::unit_test::precondition(test::encryption_is_built)) {
   const Deadline deadline(120s);

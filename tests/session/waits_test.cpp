@@ -210,7 +210,7 @@ BOOST_AUTO_TEST_CASE(a_join_asks_its_store_in_slices_if_it_can_be_interrupted) {
 
 namespace {
 
-/// What each member of a job of two did in `body(session, member)`.
+/// Runs `body(session, member)` on each member of a job of two.
 template <typename Body>
 void on_pair(std::atomic<bool>& raised, Body body) {
   const auto port = free_port();

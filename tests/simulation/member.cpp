@@ -103,7 +103,7 @@ struct Member::Destination {
   bool resumed = false;
 };
 
-/// What one member holds and wants in an exchange.
+/// The tensors that one member holds and wants in an exchange.
 struct Member::Exchanged {
   std::vector<std::shared_ptr<Buffer>> buffers;    // all that is held or wanted lies in these
   std::vector<std::span<std::byte>> destinations;  // by tensor

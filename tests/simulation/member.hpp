@@ -23,7 +23,7 @@ struct Holders {
   std::vector<std::size_t> set_of{};     ///< by element: index into `sets`
 };
 
-/// What all members of a run share.
+/// The state that all members of a run share.
 struct Job {
   const Schedule& schedule;
   Events& events;

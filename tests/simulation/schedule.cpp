@@ -375,7 +375,7 @@ void draw_holes(Schedule& schedule) {
 
 constexpr Duration between_exchanges = 16s;  // one is over by then
 
-/// What members do together. Its numbers are its own, so that what else happens at a seed does not depend on it.
+/// Draws the exchanges, from numbers of their own, so that the other events of a seed do not depend on them.
 void draw_exchanges(Schedule& schedule) {
   Random random(~schedule.seed);
   const auto all_of = [&](Kind kind, int number, Duration begin) {

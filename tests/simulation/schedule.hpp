@@ -86,7 +86,7 @@ struct Schedule {
   bool sockets = false;                   ///< messages go over a fabric that takes sockets
   bool key = true;                        ///< the job has one
   ByteCount staging_bytes = 16 << 10;     ///< of each restore: one slot
-  /// What all members exchange, if any; the ranks of its layouts are the members.
+  /// The tensors that all members exchange, if any; the ranks of their layouts are the members.
   struct Exchange {
     std::vector<Tensor> tensors{};
     bool in_place = false;  ///< the destinations lie on what is held

@@ -13,7 +13,7 @@ namespace shardwire::simulation {
 /// The schedule with these actions only, by their indexes, ascending.
 Schedule with_actions(const Schedule& schedule, const std::vector<std::size_t>& kept);
 
-/// What a failure says, without its numbers: two failures of one cause have the same.
+/// The text of a failure without its numbers: two failures of one cause have the same.
 std::string kind_of(const std::string& failure);
 
 /// The fewest actions, by their indexes, with which `fails` still holds: no single one of them can be left out.

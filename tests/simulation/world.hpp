@@ -28,7 +28,7 @@ struct RunOptions {
   std::optional<Crash> crash{};
 };
 
-/// What a run has shown.
+/// The results of a run.
 struct Findings {
   std::vector<std::string> failures;  ///< invariants that did not hold
   std::uint64_t restores = 0;         ///< that ended

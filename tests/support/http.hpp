@@ -49,7 +49,7 @@ inline std::string rest_of(const support::Descriptor& socket) {
   return all;
 }
 
-/// What a server on the loopback interface answers to a request with this first line.
+/// The answer of a server on the loopback interface to a request with this first line.
 inline std::string http_answer(std::uint16_t port, const std::string& first_line) {
   const auto socket = connection_to(port);
   send_text(socket, first_line + "\r\nHost: here\r\n\r\n");

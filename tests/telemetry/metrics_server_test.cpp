@@ -42,7 +42,7 @@ std::string series_of(int member) {
 
 const std::string description = "# HELP shardwire_restore_active Running ones\n# TYPE shardwire_restore_active gauge\n";
 
-/// What members wrote, and the port that serves it.
+/// The files of members, and the port that serves them.
 struct Host {
   FakeRoot root;
   const std::uint16_t port = free_port();

@@ -29,7 +29,7 @@ namespace {
 using ExportTable = const void* (*)(std::uint32_t id);
 int take_place_of_profiler(ExportTable export_table);
 
-/// What a profiler sees.
+/// The ranges that a profiler sees.
 struct Profiler {
   std::mutex mutex;
   std::map<std::string, int> begun;  // guarded by mutex, as all that follows

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sessions write where SHARDWIRE_TRACE names a file.
+// The files that sessions write where SHARDWIRE_TRACE names one.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include "support/job.hpp"
 #include "support/require.hpp"
 
-// What the sessions of these tests move.
+// The tensor that the sessions of these tests move.
 namespace shardwire::test {
 
 inline const TensorSpec two_shards{{"w", ""}, DType::f32, {64, 100}};
