@@ -179,6 +179,7 @@ struct Run {
     if (!scenario.watch_first) watch();
     pass_to(now + std::chrono::seconds(2) + scenario.publishing / 16);
     for (int rank = 0; rank < job.readers(); ++rank) {
+      if (address_bytes[static_cast<std::size_t>(rank)] > 0) continue;  // they came with the roster
       wire::Lookup lookup;
       for (const auto& [section, holder] : job.asks(rank)) lookup.members.push_back(holder);
       lookup.members.push_back(job.values_holder(rank));

@@ -11,7 +11,7 @@
 
 namespace shardwire {
 
-/// This member's knowledge of the others, as received from the rendezvous: rosters of watched names, requested
+/// This member's knowledge of the others, as received from the rendezvous: rosters of watched names,
 /// addresses, and departures. Keeps what it has received.
 /// Threads: loop thread only.
 class Directory {
@@ -29,7 +29,7 @@ class Directory {
   void apply(const wire::Addresses& addresses);
   void apply(const wire::ExchangeGivenUp& notice);
 
-  /// Address of the process that has a member number in this epoch; null if it was not requested.
+  /// Address of the process that has a member number in this epoch; null if it has not come.
   [[nodiscard]] const wire::MemberRecord* address(int member, std::uint32_t epoch) const;
   /// Also Presence::there for a member that never joined.
   [[nodiscard]] wire::Presence presence(int member) const;

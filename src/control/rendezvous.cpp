@@ -19,6 +19,9 @@ constexpr std::chrono::seconds series_gap(30);    // such a time without rosters
 // A gather's result is one message; this much of it is for data other than values.
 constexpr std::size_t gather_margin_bytes = 1u << 20;
 
+// The addresses of up to so many publishers go before their roster. A restore would ask for all of them (Discovery).
+constexpr std::size_t max_introduced = 64;
+
 // Limits per member.
 constexpr std::size_t max_names = wire::max_names_of_member;
 constexpr std::size_t max_unfinished_gathers = 256;
@@ -30,6 +33,16 @@ std::size_t size_with(const Bytes& value) {
 
 [[noreturn]] void refuse_more(std::int32_t rank, const std::string& what) {
   throw Error(ErrorCode::out_of_resources, fmt::format("member {} {}", rank, what));
+}
+
+// The publishers in a whole roster; none if there are many.
+std::vector<std::int32_t> introduced(const wire::Roster& whole) {
+  std::vector<std::int32_t> members;
+  for (const wire::MemberRun& run : whole.runs) {
+    if (members.size() + static_cast<std::size_t>(run.count) > max_introduced) return {};
+    for (std::int32_t i = 0; i < run.count; ++i) members.push_back(run.first + i);
+  }
+  return members;
 }
 
 std::chrono::milliseconds wait_after(std::size_t messages) {
@@ -232,6 +245,8 @@ void Rendezvous::watch(ClientId from, const std::string& name) {
   roster.watchers.push_back(from);
   wire::Roster whole = roster.sent.whole();
   whole.publication = name;
+  // Before the roster: with it, the watcher looks for the addresses that it lacks.
+  if (const auto publishers = introduced(whole); !publishers.empty()) look_up(from, publishers);
   send_({&from, 1}, whole);
 }
 

@@ -18,7 +18,8 @@
 namespace shardwire {
 
 /// State that member 0 keeps for the job: members and guests with addresses, publications by name, gathers in progress. Sends
-/// every member the departures, and the roster of each name it watches. Addresses go to members that request them.
+/// every member the departures, and the roster of each name it watches, after the addresses of few publishers. Other addresses go
+/// to members that request them.
 /// Changes for all members are sent in batches: after a message to n members the next one waits n * 30 us, at most 0.5
 /// s. Sending thus takes a bounded share of this member's time, and a job whose members publish one by one costs each
 /// of them a few bytes per publication. Up to 33 members receive every change at once. Rosters wait longer the longer

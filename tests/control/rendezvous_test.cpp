@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <random>
@@ -26,6 +27,7 @@ struct Job {
     Directory directory;
     std::size_t messages = 0;
     std::vector<wire::Message> others;
+    bool introduced = false;  ///< it had the addresses of all publishers when the last whole roster came
   };
 
   explicit Job(std::int32_t members)
@@ -41,6 +43,10 @@ struct Job {
     Directory& directory = found->second.directory;
     if (const auto* roster = std::get_if<wire::Roster>(&message)) {
       directory.apply(*roster);
+      if (!roster->whole) return;
+      const auto records = directory.publications(roster->publication);
+      found->second.introduced = std::ranges::all_of(
+          records, [&](const auto& record) { return directory.address(record.member, record.epoch) != nullptr; });
     } else if (const auto* membership_changes = std::get_if<wire::MembershipChanges>(&message)) {
       directory.apply(*membership_changes);
     } else if (const auto* addresses = std::get_if<wire::Addresses>(&message)) {
@@ -177,6 +183,50 @@ BOOST_AUTO_TEST_CASE(watching_a_name_that_nobody_publishes_is_answered) {
   const std::size_t before = job.clients.at(zero).messages;
   job.send(zero, wire::Watch{"state"});
   BOOST_TEST(job.clients.at(zero).messages == before);  // the second one sends nothing
+}
+
+BOOST_AUTO_TEST_CASE(addresses_of_few_publishers_come_before_their_roster) {
+  constexpr int few = 64;
+  Job job(few + 3);
+  for (int rank = 0; rank < few; ++rank) job.publish(job.join(rank), 7);
+  const auto early = job.join(few + 1);
+  job.send(early, wire::Watch{"state"});
+  const Job::Client& of_few = job.clients.at(early);
+  BOOST_TEST(job.publishers(early).size() == std::size_t{few});
+  BOOST_TEST(of_few.introduced);
+  BOOST_TEST(of_few.directory.address(5, 1)->incarnation == 1005U);
+  job.publish(job.join(few), 7);
+  BOOST_TEST(job.publishers(early).size() == std::size_t{few + 1});
+  BOOST_TEST(of_few.directory.address(few, 1) == nullptr);  // it publishes later
+
+  const auto late = job.join(few + 2);
+  job.send(late, wire::Watch{"state"});
+  const Job::Client& of_many = job.clients.at(late);
+  BOOST_TEST(job.publishers(late).size() == std::size_t{few + 1});
+  for (int rank = 0; rank <= few; ++rank) BOOST_TEST(of_many.directory.address(rank, 1) == nullptr);
+}
+
+BOOST_AUTO_TEST_CASE(a_publisher_that_the_roster_still_has_and_that_is_gone_has_no_address) {
+  constexpr int members = 40;  // so many watch that rosters are delayed
+  Job job(members + 1);
+  std::vector<Rendezvous::ClientId> ids;
+  for (int rank = 0; rank < members; ++rank) {
+    ids.push_back(job.join(rank));
+    job.send(ids.back(), wire::Watch{"state"});
+  }
+  job.publish(ids[3], 7);
+  job.publish(ids[4], 7);  // delayed
+  job.close(ids[3], false);
+  const auto successor = job.join(3);
+  const auto late = job.join(members);
+  job.send(late, wire::Watch{"state"});
+  const Directory& directory = job.clients.at(late).directory;
+  BOOST_TEST((job.publishers(late) == Numbers{3}));
+  BOOST_TEST(!job.clients.at(late).introduced);
+  BOOST_TEST(directory.address(3, 1) == nullptr);
+  BOOST_TEST(directory.address(3, 2)->incarnation == 1000 + successor);
+  job.pass(500ms);
+  BOOST_TEST((job.publishers(late) == Numbers{4}));
 }
 
 BOOST_AUTO_TEST_CASE(a_lost_member_and_what_it_published_are_gone_and_its_successor_has_another_epoch) {
