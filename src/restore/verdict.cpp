@@ -189,9 +189,10 @@ Error late_in_plan(const Situation& situation) {
   }
   if (sources.empty()) {
     const std::vector<int> others = possible_others(situation);
+    const std::string gone = departed_members(situation).first;
     return {ErrorCode::timed_out,
-            fmt::format("no member published '{}' before the deadline; {} done so", situation.from,
-                        members_text(others, "could have", "could have")),
+            fmt::format("the deadline passed: no member publishes '{}'{}{}; {} done so", situation.from,
+                        gone.empty() ? "" : ", ", gone, members_text(others, "could have", "could have")),
             support::ranks_of(others)};
   }
   if (!situation.undescribed.empty()) {

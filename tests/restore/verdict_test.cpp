@@ -113,6 +113,17 @@ BOOST_AUTO_TEST_CASE(a_wait_for_a_plan_names_who_is_waited_for) {
   BOOST_TEST(awaited_text(situation) == "");
 }
 
+BOOST_AUTO_TEST_CASE(a_deadline_without_publishers_names_who_has_gone_and_who_could_publish) {
+  Situation situation{.from = "state", .target = Rank{1}, .member = 1, .published = {}, .possible = {0, 1}};
+  const std::string nobody = "the deadline passed: no member publishes 'state'";
+  BOOST_TEST(std::string(late_in_plan(situation).what()) == nobody + "; member 0 could have done so");
+  situation.departed = {{2, wire::Presence::lost}, {3, wire::Presence::left}, {4, wire::Presence::lost}};
+  const Error error = late_in_plan(situation);
+  const std::string gone = ", member 3 has left, members 2, 4 are lost";
+  BOOST_TEST(std::string(error.what()) == nobody + gone + "; member 0 could have done so");
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
+}
+
 BOOST_AUTO_TEST_CASE(a_wait_is_noted_each_time_that_it_has_doubled) {
   using namespace std::chrono_literals;
   WaitClock wait;

@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(nothing_published_ends_at_the_deadline_and_says_so) {
   Restore restore = alone.session.restore(target, within(200ms));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
-  BOOST_TEST(says(error, "no member published 'state'"));
+  BOOST_TEST(says(error, "no member publishes 'state'"));
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_wants_nothing_finishes_at_once) {

@@ -430,7 +430,7 @@ BOOST_AUTO_TEST_CASE(a_time_out_before_anything_is_published_names_who_could_hav
       [](const Error& error) { return error.ranks().size() == 3; });
   BOOST_TEST((nothing.code() == ErrorCode::timed_out));
   BOOST_TEST((nothing.ranks() == std::vector{Rank{0}, Rank{1}, Rank{2}}));
-  BOOST_TEST(says(nothing, "no member published 'state' before the deadline; members 0..2 could have"));
+  BOOST_TEST(says(nothing, "no member publishes 'state', member 3 has left; members 0..2 could have"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
