@@ -84,7 +84,10 @@ RestoreReport restored(Session& session, const Catalog& wanted, std::int64_t ste
       restore.wait();
       return restore.report();
     } catch (const Error& error) {
-      std::fprintf(stderr, "attempt %d: %s\n", attempt, error.what());  // names ranks and boxes
+      std::fprintf(stderr, "attempt %d: %s\n", attempt, error.what());  // names ranks
+      for (const Gap& gap : error.gaps()) {
+        std::fprintf(stderr, "missing: %s:%s %s\n", gap.fqn.c_str(), gap.state.c_str(), to_string(gap.box).c_str());
+      }
       if (!error.retryable() || attempt == 3) throw;
       if (error.code() == ErrorCode::withdrawn || error.code() == ErrorCode::step_mismatch) {
         restore = session.restore(wanted, {.step = step, .timeout = 60s});  // the sources publish anew
