@@ -25,6 +25,26 @@ first_restore() {
   "$root/tests/api/run_members.sh" 2 configured/first_restore >output.txt
   shown first_restore --sorted
 }
+# An old rank is killed once it has published, and started again. The barrier keeps the others until the last new rank has started.
+replaced() (
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  export WORLD_SIZE=5 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port - 1)) SHARDWIRE_PORT=$port
+  members=()
+  trap 'kill "${members[@]}" 2>/dev/null || true' EXIT
+  start() { RANK=$1 configured/handover >"output.$1" & members+=($!); }
+  for member in 0 2 3; do start "$member"; done
+  exec {published}< <(RANK=4 exec configured/handover)
+  lost=$!
+  members+=("$lost")
+  read -r -u "$published"
+  kill -9 "$lost"
+  wait "$lost" || true
+  unset 'members[-1]'
+  for member in 4 1; do start "$member"; done
+  for member in "${members[@]}"; do wait "$member"; done
+  cat output.[0-4] >output.txt
+  shown handover --sorted
+)
 case $way in
   cmake)
     CXX="$*" cmake -S "$root/examples/cpp" -B configured -DCMAKE_PREFIX_PATH="${command%/bin/shardwire}" \
@@ -33,13 +53,16 @@ case $way in
     "$root/tests/api/run_members.sh" 4 configured/adam_reshard >output.txt
     shown adam_reshard
     first_restore
+    "$root/tests/api/run_members.sh" 5 configured/handover >output.txt
+    shown handover --sorted
     ;;
   meson)
     CXX="$*" "$meson" setup configured "$root/examples/cpp" -Dwarning_level=2 -Dwerror=true
-    "$meson" compile -C configured adam_reshard first_restore
+    "$meson" compile -C configured adam_reshard first_restore handover
     "$root/tests/api/run_members.sh" 4 configured/adam_reshard >output.txt
     shown adam_reshard
     first_restore
+    replaced
     ;;
   c)
     build_as c11 reshard "$root/examples/c/reshard.c" "$@" -Wpedantic
