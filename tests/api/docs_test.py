@@ -195,7 +195,7 @@ def fuzz_targets() -> Iterator[str]:
 
 def compiles() -> Iterator[str]:
     """Whole programs are left out: README's, that of docs/c.md and those of examples/ are built and run elsewhere."""
-    program = "#include <shardwire/shardwire.hpp>\nusing namespace shardwire;\nusing namespace std::chrono_literals;\n"
+    program = "#include <shardwire/shardwire.hpp>\n#include <thread>\nusing namespace shardwire;\nusing namespace std::chrono_literals;\n"
     fragments = re.compile(r"(?:<!-- given: (.*?) -->\n)?^```cpp\n(.*?)^```$", re.S | re.M)
     for number, page in enumerate(FOR_USERS):
         for given, code in fragments.findall(page.read_text()):
