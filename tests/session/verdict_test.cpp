@@ -433,4 +433,19 @@ BOOST_AUTO_TEST_CASE(a_time_out_before_anything_is_published_names_who_could_hav
   BOOST_TEST(says(nothing, "no member publishes 'state', member 3 has left; members 0..2 could have"));
 }
 
+BOOST_AUTO_TEST_CASE(a_time_out_after_the_publishers_are_lost_names_them_and_no_boxes) {
+  Halves job;
+  job.first.publish(1, 1);
+  job.first.die();
+  wait_until_lost(job.reader, 1);
+  Target target;
+  const Error error = failure_by(
+      200ms, [&](Duration timeout) { job.reader.restore(target.catalog, within(timeout)).wait(); },
+      [](const Error& one) { return one.ranks().size() == 3; });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST((error.ranks() == std::vector{Rank{0}, Rank{2}, Rank{3}}));
+  BOOST_TEST(error.gaps().empty());
+  BOOST_TEST(says(error, "no member publishes 'state', member 1 is lost; members 0, 2, 3 could have"), error.what());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
