@@ -15,7 +15,9 @@
 #include "case/text_file.hpp"
 #include "cli/color.hpp"
 #include "cli/output.hpp"
+#include "cli/relabel.hpp"
 #include "cli/text.hpp"
+#include "shardwire/plan.hpp"
 #include "support/list_of.hpp"
 
 namespace shardwire::cli {
@@ -162,6 +164,30 @@ std::string states_text(const Case& job, const std::map<TensorKey, TensorSpec>& 
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+// A restore of the case fails on these target ranks.
+std::vector<int> ranks_with_gaps(const Case& job) {
+  const std::vector<Rank> targets = ranks_of(job.target.layout);
+  std::set<int> found;
+  Planner planner(job.source.layout, job.target.layout);
+  planner.each_gap(targets, [&](const Gap& gap) { found.insert(to_int(gap.target)); });
+  for (const Rank target : targets) {
+    if (!value_gaps(job, target).empty()) found.insert(to_int(target));
+  }
+  return {found.begin(), found.end()};
+}
+
+std::vector<std::string> warnings_of(const Case& job) {
+  std::vector<std::string> warnings = job.source.warnings;
+  warnings.insert(warnings.end(), job.target.warnings.begin(), job.target.warnings.end());
+  if (const std::vector<int> ranks = ranks_with_gaps(job); !ranks.empty()) {
+    const bool one = ranks.size() == 1;
+    warnings.push_back(
+        fmt::format("target rank{} {} want{} regions that no source rank holds: shardwire plan names them",
+                    one ? "" : "s", support::runs_of(ranks), one ? "s" : ""));
+  }
+  return warnings;
+}
+
 }  // namespace
 
 void check_case(const std::string& path) {
@@ -184,10 +210,8 @@ void check_case(const std::string& path) {
   }
   text += side_text("source", "holds", job.source) + side_text("target", "wants", job.target);
   if (job.ranks_per_host > 0) text += fmt::format("A host has {}.\n", counted(job.ranks_per_host, "rank"));
-  for (const CaseSide* side : {&job.source, &job.target}) {
-    for (const std::string& warning : side->warnings) {
-      text += fmt::format("{} {}\n", marked("warning:", Mark::warning, stdout), warning);
-    }
+  for (const std::string& warning : warnings_of(job)) {
+    text += fmt::format("{} {}\n", marked("warning:", Mark::warning, stdout), warning);
   }
   write_output(text);
 }

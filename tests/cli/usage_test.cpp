@@ -335,6 +335,25 @@ warning: source.rules.unused: no tensor has this rule
 )");
 }
 
+BOOST_AUTO_TEST_CASE(case_check_warns_of_regions_that_no_source_rank_holds) {
+  const auto warnings = [](const std::string& shape, const std::string& lost) {
+    const std::string text = R"j({"states": ["m"], "tensors": [{"fqn": "a", "shape": )j" + shape +
+                             R"j(}], "source": {"ranks": 2, "lost": )j" + lost +
+                             R"j(, "rules": {"*": {"chunk": 0, "over": 2}}},
+                             "target": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}}})j";
+    const CommandResult result = run_command({"case", "check", "-"}, text);
+    BOOST_TEST(result.exit_code == 0, result.err);
+    const std::size_t begin = result.out.find("warning:");
+    return begin == std::string::npos ? std::string() : result.out.substr(begin);
+  };
+  const std::string says = " regions that no source rank holds: shardwire plan names them\n";
+  BOOST_TEST(warnings("[8]", "[]") == "");
+  BOOST_TEST(warnings("[8]", "[1]") == "warning: target ranks 2, 3 want" + says);
+  BOOST_TEST(warnings("[3]", "[1]") == "warning: target rank 2 wants" + says);
+  BOOST_TEST(warnings("[]", "[1]") == "");
+  BOOST_TEST(warnings("[]", "[0, 1]") == "warning: target ranks 0..3 want" + says);
+}
+
 BOOST_AUTO_TEST_CASE(case_check_refuses_as_the_reader_does) {
   const CommandResult result = run_command({"case", "check", "-"}, "{\"tensor\": []}");
   BOOST_TEST(result.exit_code == 2);
