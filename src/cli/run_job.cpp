@@ -131,8 +131,9 @@ JobOutcome run_here(const Case& job, const RunOptions& options) {
     std::optional<FaultAgent> faults;
     if (!options.faults.empty()) faults.emplace(pipe, ends, options.faults);
     run_worker({job, options, role_of(job, options, member), own, [&](const MemberProgress& p) { pipe.progress(p); },
-                [&](Session*, const MemberResult& result) { pipe.result(result); }, false, faults ? &*faults : nullptr,
-                [&](std::string_view what) { pipe.awaits(what); }});
+                [&](Session*, const MemberResult& result, Duration) { pipe.result(result); }, false,
+                faults ? &*faults : nullptr, [&](std::string_view what) { pipe.awaits(what); },
+                [&](std::string_view why) { pipe.failed(why); }});
   };
 
   std::vector<ProcessPlan> plans;
@@ -205,21 +206,27 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
       while (!stopping.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) progress->tick();
     });
   }
-  const auto deliver = [&](Session* session, const MemberResult& result) {
+  const auto deliver = [&](Session* session, const MemberResult& result, Duration patience) {
     outcome.results.assign(1, result);
     if (session == nullptr) return;  // it never joined, so no other process can report it
     try {
-      outcome.results = gather_results(*session, result, members, options.timeout + grace, outcome.reports);
-    } catch (const Error& error) {
-      outcome.errors.push_back({std::string(to_string(error.code())), error.what(), {}});
+      outcome.results = gather_results(*session, result, members, patience, outcome.reports);
+    } catch (const Error& error) {  // often a consequence of what this member has met before
+      outcome.results.front().errors.push_back({std::string(to_string(error.code())),
+                                                fmt::format("there are no results of other ranks: {}", error.what()),
+                                                {}});
     }
   };
   const auto awaits = [&](std::string_view what) {
     const std::lock_guard lock(mutex);
     if (progress) progress->note_awaited(0, std::string(what));
   };
-  run_worker(
-      {job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver, true, nullptr, awaits});
+  const auto failed = [&](std::string_view why) {
+    const std::lock_guard lock(mutex);
+    if (progress) progress->note_failure(std::string(why));
+  };
+  run_worker({job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver, true, nullptr,
+              awaits, failed});
   return outcome;
 }
 

@@ -31,10 +31,10 @@ void MemberPipe::progress(const MemberProgress& progress) {
   [[maybe_unused]] const ssize_t written = ::write(descriptor_, line.data(), line.size());
 }
 
-void MemberPipe::awaits(std::string_view what) {
+void MemberPipe::note(std::string_view key, std::string_view text) {
   constexpr std::size_t max_text = 400;  // with escapes shorter than PIPE_BUF
   const std::string line =
-      fmt::format("{{\"member\":{},\"awaits\":{}}}\n", member_, json_text(what.substr(0, max_text)));
+      fmt::format("{{\"member\":{},\"{}\":{}}}\n", member_, key, json_text(text.substr(0, max_text)));
   const std::unique_lock lock(writing_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   [[maybe_unused]] const ssize_t written = ::write(descriptor_, line.data(), line.size());

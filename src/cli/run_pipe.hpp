@@ -19,12 +19,15 @@ class MemberPipe {
 
   void progress(const MemberProgress& progress);
   /// A restore has waited for `what`; dropped if the pipe is full.
-  void awaits(std::string_view what);
+  void awaits(std::string_view what) { note("awaits", what); }
+  /// Why a restore has failed; dropped if the pipe is full, since the result has it too.
+  void failed(std::string_view why) { note("failed", why); }
   void result(const MemberResult& result);
   /// An event of a job with faults, never dropped. `fields`: of a JSON object.
   void event(std::string_view fields);
 
  private:
+  void note(std::string_view key, std::string_view text);
   void write_all(std::string_view line);
 
   int descriptor_;

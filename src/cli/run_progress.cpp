@@ -92,6 +92,13 @@ void JobProgress::note_awaited(int member, const std::string& what) {
   members_[static_cast<std::size_t>(member)].awaited = printable(what);
 }
 
+void JobProgress::note_failure(const std::string& message, WallClock::time_point now) {
+  if (!failure_.empty()) return;
+  failure_ = printable(message);
+  failed_ = now;
+  awaited_shown_ = false;
+}
+
 void JobProgress::leave(int member) {
   if (member < 0 || member >= static_cast<int>(members_.size())) return;
   members_[static_cast<std::size_t>(member)].phase = -1;
@@ -131,10 +138,14 @@ ByteCount JobProgress::received_bytes() const {
 
 // "; waiting for rank 2": ranks that are still in the phase of the job after others have left it. Empty if they are many.
 // While they restore, they wait for a source themselves: "; rank 5 waits for 16.8 MB from source rank 2 (10.0.0.7:51234)" if
-// one of them has named it, else "; rank 5 has not finished".
+// one of them has named it, else "; rank 5 has not finished". Before that the failure, if the job has not ended with it.
 std::string JobProgress::awaited(WallClock::time_point now) const {
+  if (now - std::max(phase_began_, failed_) < 2s) return {};
+  return (failure_.empty() ? "" : "; failed: " + failure_) + awaited_ranks();
+}
+
+std::string JobProgress::awaited_ranks() const {
   constexpr std::size_t max_named = 4;
-  if (now - phase_began_ < 2s) return {};
   std::vector<int> ranks;
   bool others = false;
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -160,7 +171,7 @@ std::string JobProgress::describe(WallClock::time_point now) const {
     const ByteCount done = received_bytes();
     text += fmt::format(", {} of {}", human_bytes(done), human_bytes(needed_bytes_));
     const double seconds = std::chrono::duration<double>(now - phase_began_).count();
-    if (seconds >= 1 && done > 0 && done < needed_bytes_) {
+    if (seconds >= 1 && done > 0 && done < needed_bytes_ && failure_.empty()) {
       const double rate = static_cast<double>(done) / seconds;
       text += fmt::format(", {}, {} left", human_speed(rate),
                           whole_seconds(static_cast<double>(needed_bytes_ - done) / rate));

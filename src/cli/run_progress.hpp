@@ -16,7 +16,8 @@ std::string_view awaited_of(std::string_view log_line);
 
 /// Shows the progress of a job of many members on standard error: a bar on a terminal, elsewhere a line for each phase of
 /// the first restore, and a line each ten seconds. The phase "measure", of `shardwire perf`, has no line when it begins. A
-/// phase that lasts names the ranks that have not finished it, and what the first of them waits for.
+/// phase that lasts names the ranks that have not finished it, and what the first of them waits for. If the job goes on after
+/// a failure, its lines have the failure and no time left.
 class JobProgress {
  public:
   using WallClock = std::chrono::steady_clock;
@@ -31,6 +32,8 @@ class JobProgress {
               WallClock::time_point now = WallClock::now());
   /// The member's restore has waited for `what`. Shown until it goes on.
   void note_awaited(int member, const std::string& what);
+  /// The restore of a member has failed, as `message` tells. Only the first failure is shown.
+  void note_failure(const std::string& message, WallClock::time_point now = WallClock::now());
   /// The member's process has ended: nobody waits for it.
   void leave(int member);
   /// Shows what changes without an update. Call it about twice a second.
@@ -47,6 +50,7 @@ class JobProgress {
   };
   [[nodiscard]] ByteCount received_bytes() const;
   [[nodiscard]] std::string awaited(WallClock::time_point now) const;
+  [[nodiscard]] std::string awaited_ranks() const;
   [[nodiscard]] std::string describe(WallClock::time_point now) const;
   void draw(WallClock::time_point now);
 
@@ -59,7 +63,9 @@ class JobProgress {
   bool bar_shown_ = false;
   int phase_ = -1;
   WallClock::time_point phase_began_{};
-  bool awaited_shown_ = false;  // in this phase
+  bool awaited_shown_ = false;  // in this phase, or since the failure
+  std::string failure_;         // the first one
+  WallClock::time_point failed_{};
   WallClock::time_point shown_{};
 };
 

@@ -31,7 +31,7 @@ JobReport::JobReport(const Case& job, const RunOptions& options, JobOutcome outc
   std::sort(results.begin(), results.end(), [](const auto& a, const auto& b) { return a.member < b.member; });
   bool all_fine = errors_.empty();
   for (MemberResult& result : results) {
-    all_fine = all_fine && result.verified;
+    all_fine = all_fine && result.verified && result.errors.empty();
     errors_.insert(errors_.end(), result.errors.begin(), result.errors.end());
     staging_peak_ = std::max(staging_peak_, result.report.staging_peak_bytes);
     registered_bytes_ += result.report.registered_bytes;

@@ -186,6 +186,10 @@ class Supervisor {
       progress_.note_awaited(json.at("member").get<int>(), json.at("awaits").get<std::string>());
       return;
     }
+    if (json.contains("failed")) {
+      progress_.note_failure(json.at("failed").get<std::string>());
+      return;
+    }
     if (!json.contains("phase")) {
       auto result = reader_.take(json);
       if (!result) return;

@@ -51,7 +51,7 @@ class Worker {
   MemberResult run() {
     const bool joined = guarded([&] { join(); });
     if (config_.awaits_members && joined && !guarded([&] { await_members(); })) {
-      config_.deliver(nullptr, result_);  // the other members would not exchange results either
+      config_.deliver(nullptr, result_, {});  // the other members would not exchange results either
       guarded([&] { close(vain_wait); });
       return result_;
     }
@@ -78,8 +78,8 @@ class Worker {
     result_.peak_rss_bytes = peak_rss_bytes();
     result_.ports = perf::port_bytes(result_.report.peers);
     if (config_.options.finds_links) result_.links = find_links(result_.report.peers, own_processors());
-    config_.deliver(session_ ? &*session_ : nullptr, result_);
-    guarded([&] { close(grace); });
+    config_.deliver(session_ ? &*session_ : nullptr, result_, unanswered_ ? grace : config_.options.timeout + grace);
+    guarded([&] { close(unanswered_ ? vain_wait : grace); });
     return result_;
   }
 
@@ -201,8 +201,9 @@ class Worker {
       for (const Bytes& one : session_->gather(fmt::format("{} {}", name, repeat_), mine, timeout)) {
         if (one != Bytes(1, std::byte{1})) return together_ = false;
       }
-    } catch (const Error&) {
+    } catch (const Error& error) {
       together_ = false;
+      unanswered_ = unanswered_ || error.code() == ErrorCode::timed_out;
     }
     return true;
   }
@@ -214,22 +215,27 @@ class Worker {
       if (config_.role.source && !config_.options.exchange) publish(repeat_);
     });
     if (meet("ready", idle_limit + config_.options.timeout, ready)) {
+      const auto began = WallClock::now();
       if (config_.faults != nullptr) config_.faults->begin(repeat_, [this] { start_next_step(); });
       const bool restored = guarded([&] {
         if (config_.options.exchange) return exchange(generation);
         if (wanted_) restore(generation);
       });
+      if (!restored && config_.failed) config_.failed(result_.errors.back().message);
       // No member checks while others still move: that would slow them down. And all sources stay until all have moved.
       // A death would end a meeting early.
       say("wait");
       if (config_.faults != nullptr) {
         config_.faults->end();
       } else {
-        meet("restored", config_.options.timeout + grace, restored);
+        // All have begun together, so their deadlines pass together.
+        const Duration left = began + config_.options.timeout + grace - WallClock::now();
+        meet("restored", std::max<Duration>(left, 1s), restored);
       }
       if (restored && wanted_) guarded([&] { check(generation); });
     }
-    if (publication_.valid()) guarded([&] { publication_.retire(10s); });
+    // A member that has not answered does not read either.
+    if (publication_.valid()) guarded([&] { publication_.retire(unanswered_ ? Duration::zero() : 10s); });
     publication_ = {};
   }
 
@@ -364,6 +370,7 @@ class Worker {
   std::shared_ptr<std::atomic<bool>> leaving_ =
       std::make_shared<std::atomic<bool>>(false);  // owners: this, the log sink
   bool together_ = true;                           // all members are present and healthy
+  bool unanswered_ = false;                        // a member has not come to a meeting in time
   std::optional<Session> session_;
   Publication publication_;
   std::optional<SideBuffers> held_;  // after session_: arenas are destroyed first

@@ -26,13 +26,16 @@ struct WorkerConfig {
   Bootstrap bootstrap;
   /// Called from this thread and from the session's; must not block.
   std::function<void(const MemberProgress&)> progress;
-  /// Delivers the result out of this process; called once while the session is still open.
-  std::function<void(Session*, const MemberResult&)> deliver;
+  /// Delivers the result out of this process; called once while the session is still open. Other members may need
+  /// `patience` until they deliver theirs.
+  std::function<void(Session*, const MemberResult&, Duration patience)> deliver;
   /// No supervisor watches the members' processes: a member that has not joined in time is missing.
   bool awaits_members = false;
   FaultAgent* faults = nullptr;  ///< null: the job has no faults
   /// Names what a restore of this member has waited for. Called from the session's thread; must not block.
   std::function<void(std::string_view)> awaits{};
+  /// Tells why a restore of this member has failed, before the other members have ended theirs.
+  std::function<void(std::string_view)> failed{};
 };
 
 /// Takes part in the whole job as one member: publishes, restores, checks, for the given number of repeats. Errors are

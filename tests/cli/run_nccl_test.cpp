@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(all_members_exchange_and_find_every_element_right) {
   on_members(member_count, [&](int number) {
     results[static_cast<std::size_t>(number)] =
         run_worker({job, options, role_of(job, options, number), member(number, member_count, port),
-                    [](const MemberProgress&) {}, [](Session*, const MemberResult&) {}});
+                    [](const MemberProgress&) {}, [](Session*, const MemberResult&, Duration) {}});
   });
   for (const MemberResult& result : results) {
     BOOST_TEST(result.verified, (result.errors.empty() ? "" : result.errors.front().message));

@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <thread>
 
+#include "cli/run_pipe.hpp"
 #include "cli/run_supervisor.hpp"
 
 BOOST_AUTO_TEST_SUITE(supervisor)
@@ -298,6 +300,40 @@ BOOST_AUTO_TEST_CASE(progress_names_what_a_rank_waits_for_until_bytes_arrive) {
              "shardwire: restoring, 0 B of 1.00 GB\n"
              "shardwire: restoring, 0 B of 1.00 GB; rank 1 waits for 16.8 MB from source rank 2 (10.0.0.7:51234)\n"
              "shardwire: restoring, 250 MB of 1.00 GB, 17.9 MB/s, 42 s left\n");
+}
+
+BOOST_AUTO_TEST_CASE(progress_after_a_failure_names_it_and_predicts_no_end) {
+  const std::string text = shown(false, [] {
+    JobProgress progress(3, 1, gigabyte);
+    for (int member = 0; member < 3; ++member) progress.update(member, "restore", 0, 0, at(0));
+    progress.update(0, "restore", 0, gigabyte / 2, at(10));
+    for (int member = 0; member < 2; ++member) {
+      progress.note_failure("target rank " + std::to_string(member) + ": no answer", at(11));
+      progress.update(member, "wait", 0, 0, at(11));
+    }
+    for (const int second : {12, 13, 23}) progress.tick(at(second));
+  });
+  const std::string after =
+      "shardwire: restoring, 500 MB of 1.00 GB; failed: target rank 0: no answer; rank 2 has not finished\n";
+  BOOST_TEST(text ==
+             "shardwire: restoring, 0 B of 1.00 GB\n"
+             "shardwire: restoring, 500 MB of 1.00 GB, 50.0 MB/s, 10 s left\n" +
+                 after + after);
+}
+
+BOOST_AUTO_TEST_CASE(a_member_tells_why_its_restore_has_failed) {
+  int ends[2] = {-1, -1};
+  BOOST_REQUIRE(::pipe(ends) == 0);
+  std::mutex writing;
+  MemberPipe(ends[1], writing, 3).failed("target rank 1: no \"answer\"");
+  ::close(ends[1]);
+  char block[256];
+  const ssize_t got = ::read(ends[0], block, sizeof block);
+  ::close(ends[0]);
+  BOOST_REQUIRE(got > 0);
+  BOOST_TEST(std::string(block, static_cast<std::size_t>(got)) ==
+             R"({"member":3,"failed":"target rank 1: no \"answer\""})"
+             "\n");
 }
 
 BOOST_AUTO_TEST_CASE(progress_waits_for_no_rank_whose_process_has_ended) {
