@@ -190,7 +190,7 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
   JobOutcome outcome;
   outcome.reports = bootstrap.rank == 0;
   std::optional<JobProgress> progress;
-  if (outcome.reports) progress.emplace(members, options.repeat, needed_bytes(job));
+  if (outcome.reports) progress.emplace(members, options.repeat, needed_bytes(job)).begin_joining();
   std::mutex mutex;  // of progress: the worker's thread, the session's and the ticking one use it
   const auto on_progress = [&](const MemberProgress& p) {
     const std::lock_guard lock(mutex);
@@ -225,8 +225,12 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
     const std::lock_guard lock(mutex);
     if (progress) progress->note_failure(std::string(why));
   };
+  const auto joined = [&](int member) {
+    const std::lock_guard lock(mutex);
+    if (progress) progress->update(member, "wait", 0, 0);
+  };
   run_worker({job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver, true, nullptr,
-              awaits, failed});
+              awaits, failed, joined});
   return outcome;
 }
 

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <string_view>
+#include <system_error>
 
 #include "cli/text.hpp"
 #include "support/list_of.hpp"
@@ -29,11 +31,12 @@ constexpr Phase phases[] = {{"join", "joining"},           {"allocate", "allocat
                             {"fill", "making values"},     {"restore", "restoring", true},
                             {"bind", "looking for paths"}, {"check", "checking every element"},
                             {"measure", "measuring", true}};
+constexpr int join_phase = 0;
 constexpr int restore_phase = 3;
 constexpr int bind_phase = 4;
 constexpr int measure_phase = 6;
-static_assert(phases[restore_phase].name == "restore" && phases[bind_phase].name == "bind" &&
-              phases[measure_phase].name == "measure");
+static_assert(phases[join_phase].name == "join" && phases[restore_phase].name == "restore" &&
+              phases[bind_phase].name == "bind" && phases[measure_phase].name == "measure");
 
 // "8 s", "3 min 20 s", "2 h 5 min"
 std::string whole_seconds(double seconds) {
@@ -59,12 +62,30 @@ std::string_view awaited_of(std::string_view log_line) {
   return end == std::string_view::npos ? std::string_view() : log_line.substr(end + unit.size());
 }
 
+std::optional<int> joined_of(std::string_view log_line) {
+  int numbers[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    const std::string_view before = i == 0 ? "member " : " of ";
+    if (!log_line.starts_with(before)) return std::nullopt;
+    log_line.remove_prefix(before.size());
+    const auto [end, error] = std::from_chars(log_line.data(), log_line.data() + log_line.size(), numbers[i]);
+    if (error != std::errc()) return std::nullopt;
+    log_line.remove_prefix(static_cast<std::size_t>(end - log_line.data()));
+  }
+  return log_line.starts_with(" joined") ? std::optional(numbers[0]) : std::nullopt;
+}
+
 JobProgress::JobProgress(int members, int repeats, ByteCount needed_bytes, bool shown)
     : members_(static_cast<std::size_t>(members)),
       repeats_(repeats),
       needed_bytes_(needed_bytes),
       terminal_(::isatty(STDERR_FILENO) == 1),
       silent_(!shown) {
+}
+
+void JobProgress::begin_joining(WallClock::time_point now) {
+  for (Member& one : members_) one.phase = join_phase;
+  tick(now);
 }
 
 void JobProgress::update(int member, const std::string& phase, int repeat, ByteCount done_bytes,

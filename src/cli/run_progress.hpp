@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@ namespace shardwire::cli {
 /// "16.8 MB from source rank 2 (10.0.0.7:51234)" of the line that a session logs about a restore that waits; empty for
 /// other lines.
 std::string_view awaited_of(std::string_view log_line);
+/// The member of "member 2 of 3 joined from ..", which member 0 logs; empty for other lines.
+std::optional<int> joined_of(std::string_view log_line);
 
 /// Shows the progress of a job of many members on standard error: a bar on a terminal, elsewhere a line for each phase of
 /// the first restore, and a line each ten seconds. The phase "measure", of `shardwire perf`, has no line when it begins. A
@@ -28,6 +31,8 @@ class JobProgress {
   JobProgress(const JobProgress&) = delete;
   JobProgress& operator=(const JobProgress&) = delete;
 
+  /// All members join. Until then a member is unknown before its first update.
+  void begin_joining(WallClock::time_point now = WallClock::now());
   void update(int member, const std::string& phase, int repeat, ByteCount done_bytes,
               WallClock::time_point now = WallClock::now());
   /// The member's restore has waited for `what`. Shown until it goes on.

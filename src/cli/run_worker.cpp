@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include "cli/fault_agent.hpp"
 #include "cli/run_buffers.hpp"
@@ -30,15 +31,39 @@ ByteCount peak_rss_bytes() {
   return static_cast<ByteCount>(usage.ru_maxrss) * 1024;
 }
 
-// `leaving`: members leave in any order, which is no reason for a warning. `awaits`: for lines about a wait.
-LogSink log_sink(const LogStyle& style, const LogOrigin& origin, std::shared_ptr<const std::atomic<bool>> leaving,
-                 std::function<void(std::string_view)> awaits) {
-  return [least = style.least, print = standard_error_log(style, origin), leaving = std::move(leaving),
-          awaits = std::move(awaits)](LogLevel level, std::string_view text) {
-    if (const std::string_view what = awaited_of(text); awaits && !what.empty()) awaits(what);
-    if (*leaving && level == LogLevel::warning && least == LogLevel::warning) return;
-    print(level, text);
-  };
+// Members that have joined. The session's thread adds them.
+class JoinedMembers {
+ public:
+  void add(int member) {
+    const std::lock_guard lock(mutex_);
+    members_.insert(member);
+  }
+  [[nodiscard]] std::set<int> all() const {
+    const std::lock_guard lock(mutex_);
+    return members_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<int> members_;
+};
+
+// `leaving`: members leave in any order, which is no reason for a warning. `joined`: gets the members that lines of
+// member 0 name; others log only themselves.
+LogSink log_sink(const WorkerConfig& config, std::shared_ptr<const std::atomic<bool>> leaving,
+                 std::shared_ptr<JoinedMembers> joined) {
+  return
+      [least = config.options.log.least, print = standard_error_log(config.options.log, log_origin(config.bootstrap)),
+       leaving = std::move(leaving), joined = std::move(joined), awaits = config.awaits, on_joined = config.joined,
+       is_first = config.bootstrap.rank == 0](LogLevel level, std::string_view text) {
+        if (const std::string_view what = awaited_of(text); awaits && !what.empty()) awaits(what);
+        if (const auto member = is_first ? joined_of(text) : std::nullopt) {
+          joined->add(*member);
+          if (on_joined) on_joined(*member);
+        }
+        if (*leaving && level == LogLevel::warning && least == LogLevel::warning) return;
+        print(level, text);
+      };
 }
 
 class Worker {
@@ -105,9 +130,7 @@ class Worker {
       std::vector<int> missing;
       for (const Rank rank : error.ranks()) missing.push_back(to_int(rank));
       throw Error(error.code(),
-                  fmt::format("waited {} s for member{} {} of {} to join",
-                              std::chrono::duration<double>(config_.options.join_timeout).count(),
-                              missing.size() == 1 ? "" : "s", support::runs_of(missing), config_.bootstrap.world_size),
+                  absence_text(config_.options.join_timeout, missing, joined_->all(), config_.bootstrap.world_size),
                   error.ranks());
     }
   }
@@ -129,7 +152,7 @@ class Worker {
     options.staging_bytes = staging_half();
     options.costs = config_.options.costs;
     options.join_timeout = config_.options.join_timeout;
-    options.log = log_sink(config_.options.log, log_origin(config_.bootstrap), leaving_, config_.awaits);
+    options.log = log_sink(config_, leaving_, joined_);
     return options;
   }
 
@@ -368,9 +391,10 @@ class Worker {
   int verified_repeats_ = 0;
   std::atomic<const char*> phase_ = "join";  // a fault's thread fills memory too
   std::shared_ptr<std::atomic<bool>> leaving_ =
-      std::make_shared<std::atomic<bool>>(false);  // owners: this, the log sink
-  bool together_ = true;                           // all members are present and healthy
-  bool unanswered_ = false;                        // a member has not come to a meeting in time
+      std::make_shared<std::atomic<bool>>(false);                              // owners: this, the log sink
+  std::shared_ptr<JoinedMembers> joined_ = std::make_shared<JoinedMembers>();  // owners: as of leaving_
+  bool together_ = true;                                                       // all members are present and healthy
+  bool unanswered_ = false;  // a member has not come to a meeting in time
   std::optional<Session> session_;
   Publication publication_;
   std::optional<SideBuffers> held_;  // after session_: arenas are destroyed first
@@ -378,6 +402,21 @@ class Worker {
 };
 
 }  // namespace
+
+std::string absence_text(Duration waited, const std::vector<int>& missing, const std::set<int>& joined, int members) {
+  const auto named = [&](const std::vector<int>& some) {
+    return fmt::format("member{} {} of {}", some.size() == 1 ? "" : "s", support::runs_of(some), members);
+  };
+  const std::string begin = fmt::format("waited {} s for ", std::chrono::duration<double>(waited).count());
+  if (joined.empty()) return begin + named(missing) + " to join or answer";
+  std::vector<int> away;
+  std::vector<int> silent;
+  for (const int member : missing) (joined.contains(member) ? silent : away).push_back(member);
+  const std::string joins = away.empty() ? "" : named(away) + " to join";
+  if (silent.empty()) return begin + joins;
+  return fmt::format("{}{}{}{}, which {} joined, to answer", begin, joins, joins.empty() ? "" : ", and for ",
+                     named(silent), silent.size() == 1 ? "has" : "have");
+}
 
 MemberResult run_worker(const WorkerConfig& config) {
   return Worker(config).run();

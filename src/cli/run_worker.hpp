@@ -2,7 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <set>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/run_options.hpp"
 #include "cli/run_result.hpp"
@@ -36,7 +39,13 @@ struct WorkerConfig {
   std::function<void(std::string_view)> awaits{};
   /// Tells why a restore of this member has failed, before the other members have ended theirs.
   std::function<void(std::string_view)> failed{};
+  /// Tells that a member has joined. Called on member 0, from the session's thread; must not block.
+  std::function<void(int member)> joined{};
 };
+
+/// "waited 15 s for member 2 of 3 to join", or to answer if it has joined. `joined`: members that have; only member 0 knows them,
+/// and none are given elsewhere.
+std::string absence_text(Duration waited, const std::vector<int>& missing, const std::set<int>& joined, int members);
 
 /// Takes part in the whole job as one member: publishes, restores, checks, for the given number of repeats. Errors are
 /// in the result; nothing is thrown.

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "cli/run_pipe.hpp"
@@ -266,6 +267,43 @@ BOOST_AUTO_TEST_CASE(progress_names_the_ranks_that_others_wait_for) {
              "shardwire: joining; waiting for rank 2\n"
              "shardwire: allocating\n"
              "shardwire: allocating; waiting for ranks 1..3\n");
+}
+
+BOOST_AUTO_TEST_CASE(progress_of_a_launched_job_names_the_ranks_that_have_not_joined) {
+  const std::string text = shown(false, [] {
+    JobProgress progress(3, 1, gigabyte);
+    progress.begin_joining(at(0));
+    for (int member = 0; member < 2; ++member) progress.update(member, "wait", 0, 0, at(1));
+    progress.tick(at(3));
+    progress.update(2, "wait", 0, 0, at(4));
+    progress.tick(at(5));
+    progress.update(0, "allocate", 0, 0, at(6));
+    progress.tick(at(9));
+  });
+  BOOST_TEST(text ==
+             "shardwire: joining\n"
+             "shardwire: joining; waiting for rank 2\n"
+             "shardwire: allocating\n");
+}
+
+BOOST_AUTO_TEST_CASE(lines_of_the_log_tell_who_has_joined) {
+  BOOST_TEST(joined_of("member 12 of 16 joined from 10.0.0.7 port 46051").value_or(-1) == 12);
+  BOOST_TEST(joined_of("member 0 of 3 joined job 'a' at 127.0.0.1 port 29501, over lo (127.0.0.1)").value_or(-1) == 0);
+  for (const char* const line : {"member 1 of 3 of job ' joined' could not join at 127.0.0.1 port 29501", "member 1 of",
+                                 "a guest joined from 10.0.0.7 port 46051", "member one of 3 joined", ""}) {
+    BOOST_TEST(!joined_of(line), line);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_has_joined_is_waited_for_to_answer) {
+  const auto text = [](const std::vector<int>& missing, const std::set<int>& joined) {
+    return absence_text(std::chrono::milliseconds(1500), missing, joined, 4);
+  };
+  BOOST_TEST(text({2}, {0, 1}) == "waited 1.5 s for member 2 of 4 to join");
+  BOOST_TEST(text({2, 3}, {0, 1, 2, 3}) == "waited 1.5 s for members 2, 3 of 4, which have joined, to answer");
+  BOOST_TEST(text({2, 3}, {0, 2}) ==
+             "waited 1.5 s for member 3 of 4 to join, and for member 2 of 4, which has joined, to answer");
+  BOOST_TEST(text({2}, {}) == "waited 1.5 s for member 2 of 4 to join or answer");
 }
 
 BOOST_AUTO_TEST_CASE(progress_blames_no_rank_that_restores) {
