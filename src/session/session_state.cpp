@@ -90,9 +90,10 @@ std::string plain_transports(const Fabrics& fabrics) {
 }
 
 Error still_read(const std::string& name, const char* what, const std::vector<int>& readers) {
+  const bool one = readers.size() == 1;
   return {ErrorCode::timed_out,
-          fmt::format("'{}' was {} while members {} still read it; their leases are revoked", name, what,
-                      support::list_of(readers)),
+          fmt::format("'{}' was {} while member{} {} still read it; {} leases are revoked", name, what, one ? "" : "s",
+                      support::list_of(readers), one ? "its" : "their"),
           support::ranks_of(readers)};
 }
 

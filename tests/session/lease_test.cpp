@@ -103,6 +103,7 @@ BOOST_AUTO_TEST_CASE(retire_times_out_by_name_and_the_reader_commits_the_next_ge
   Restore restore = pair.start_and([&] { error = failure_of([&] { pair.publication->retire(20ms); }); });
   BOOST_TEST((error->code() == ErrorCode::timed_out));
   BOOST_TEST((error->ranks() == std::vector<Rank>{Rank{1}}));
+  BOOST_TEST(says(*error, "was retired while member 1 still read it; its leases are revoked"), error->what());
   BOOST_TEST(!restore.poll());
   TestShard next(Pair::spec(), Layout::replicated(), Rank{0});
   next.fill(2);
