@@ -23,6 +23,20 @@ std::size_t max_unproven_per_address(int world_size) {
   return std::max<std::size_t>(64, static_cast<std::size_t>(world_size));
 }
 
+// What a refused process and this job do not have in common. Version and limit are no refusals of a stranger.
+const char* difference_of(telemetry::Rejection why) {
+  using telemetry::Rejection;
+  switch (why) {
+    case Rejection::bad_key: return "job key";
+    case Rejection::other_user: return "user, host or job key";
+    case Rejection::run_id: return "run id";
+    case Rejection::world_size: return "number of members";
+    case Rejection::version:
+    case Rejection::unproven_limit: break;
+  }
+  return "version";
+}
+
 }  // namespace
 
 // In the order in which a connection checks, but for the user, which the hello does not tell. Without a key, a process of another
@@ -103,25 +117,24 @@ void Acceptor::closed(Connection& connection, const Error& reason, bool orderly)
   events_.log(fault ? LogLevel::warning : LogLevel::debug,
               fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
   const auto address = unproven_.remove(connection.id());
-  if (address && reason.code() == ErrorCode::invalid_argument) warn_of_stranger(*address);
-  if (address) {
-    if (const auto why = rejection_of(identity_, connection.peer(), reason.code())) events_.rejected(*why);
+  if (const auto why = address ? rejection_of(identity_, connection.peer(), reason.code()) : std::nullopt) {
+    if (reason.code() == ErrorCode::invalid_argument) warn_of_stranger(*address, *why);
+    events_.rejected(*why);
   }
   accepted_.erase(connection.id());
   refusals_.erase(connection.id());
   events_.closed(connection, orderly);
 }
 
-// The text has nothing that the process has sent. Once per address, and for a bounded number of them: any process can
-// connect again and again.
-void Acceptor::warn_of_stranger(const std::string& address) {
+// The text has nothing that the process has sent, only which comparison has failed. Once per address, and for a bounded
+// number of them: any process can connect again and again.
+void Acceptor::warn_of_stranger(const std::string& address, telemetry::Rejection why) {
   if (strangers_.size() == max_strangers || !strangers_.insert(address).second) return;
   events_.log(
       LogLevel::warning,
-      fmt::format("refused a connection from {}: its job key, user, run id or number of members is not that of this "
-                  "job. Its own error has the reason, and so has SHARDWIRE_LOG=debug here; further refusals "
-                  "from there are logged at that level only",
-                  address));
+      fmt::format("refused a connection from {}: its {} is not that of this job. Its own error has the details, and "
+                  "so has SHARDWIRE_LOG=debug here; further refusals from there are logged at that level only",
+                  address, difference_of(why)));
 }
 
 // Closes only slow connections: otherwise members that connect at the same time would close each other's.

@@ -63,7 +63,7 @@ class Acceptor final : public Membership::Clients {
   void make_room();
   void drop_unproven(Unproven::Id id);
   void serve(Connection& connection, const wire::Message& message);
-  void warn_of_stranger(const std::string& address);
+  void warn_of_stranger(const std::string& address, telemetry::Rejection why);
   void log_refusal(const Connection& connection, const std::string& text);
   /// Runs `task` for a member. An exception becomes the reply to `request`.
   template <typename Task>

@@ -5,7 +5,9 @@
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "support/job.hpp"
 
@@ -228,7 +230,7 @@ BOOST_AUTO_TEST_CASE(another_job_key_is_refused) {
   SessionOptions logged = hasty();
   int warnings = 0;
   logged.log = [&](LogLevel level, std::string_view text) {
-    const bool of_it = text.starts_with("refused a connection from 127.0.0.1: its job key,");
+    const bool of_it = text.starts_with("refused a connection from 127.0.0.1: its job key is not that of this job. ");
     if (level == LogLevel::warning && of_it) ++warnings;
   };
   std::optional<Session> host = Session::join(zero, logged);
@@ -241,6 +243,31 @@ BOOST_AUTO_TEST_CASE(another_job_key_is_refused) {
   }
   host.reset();
   BOOST_TEST(warnings == 1);  // of two refusals
+}
+
+BOOST_AUTO_TEST_CASE(a_refusal_is_logged_with_its_reason) {
+  const auto refusal_of = [](const std::function<void(Bootstrap&)>& change) {
+    const auto port = free_port();
+    SessionOptions logged = hasty();
+    std::string text;
+    logged.log = [&](LogLevel level, std::string_view line) {
+      if (level == LogLevel::warning && line.starts_with("refused a connection from ")) text = line;
+    };
+    std::optional<Session> host = Session::join(member(0, 2, port), logged);
+    Bootstrap other = member(1, 2, port);
+    change(other);
+    const Error error = failure_of([&] { Session::join(other, hasty()); });
+    BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+    host.reset();
+    return text.substr(0, text.find(". "));
+  };
+  const std::string begin = "refused a connection from 127.0.0.1: its ";
+  const std::string end = " is not that of this job";
+  BOOST_TEST(refusal_of([](Bootstrap& other) { other.run_id = "other"; }) == begin + "run id" + end);
+  BOOST_TEST(refusal_of([](Bootstrap& other) { other.world_size = 3; }) == begin + "number of members" + end);
+  // Without a key, a job does not know whether the key or the user differs.
+  const std::string key = member(0, 2, 0).job_key.empty() ? "user, host or job key" : "job key";
+  BOOST_TEST(refusal_of([](Bootstrap& other) { other.job_key = Bytes(32, std::byte{1}); }) == begin + key + end);
 }
 
 BOOST_AUTO_TEST_CASE(a_job_key_that_can_be_guessed_is_refused) {
