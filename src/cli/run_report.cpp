@@ -221,6 +221,8 @@ void JobReport::print() const {
         std::count_if(targets_.begin(), targets_.end(), [](const auto& target) { return target.verified; });
     fmt::print("  checked    {} elements; {} of {} target ranks are verified\n", elements, good, job_.target.ranks);
   }
+  const MemberResult* const slow = slowest();
+  if (slow == nullptr || slow->report.seconds.wall <= 0) return print_faults();  // no restore has begun
   fmt::print("  bytes      {} needed = {} between ranks + {} inside a rank", bytes(needed),
              bytes(sum(&RestoreReport::moved_bytes)), bytes(sum(&RestoreReport::local_bytes)));
   if (sum(&RestoreReport::overread_bytes) > 0)
@@ -228,15 +230,13 @@ void JobReport::print() const {
   if (sum(&RestoreReport::resent_bytes) > 0)
     fmt::print(", {} again after faults", bytes(sum(&RestoreReport::resent_bytes)));
   fmt::print("\n");
-  if (const MemberResult* slow = slowest()) {
-    const StageSeconds& s = slow->report.seconds;
-    fmt::print(
-        "  time       {:.3f} s on the slowest rank ({}): join {:.3f}, plan {:.3f}, bind {:.3f}, move {:.3f}, "
-        "verify {:.3f}, commit {:.3f}\n",
-        s.wall, to_int(*slow->target), s.join, s.plan, s.bind, s.move, s.verify, s.commit);
-    fmt::print("  speed      {} over the whole restore, {} while moving\n", human_speed(needed, s.wall),
-               human_speed(needed, s.move));
-  }
+  const StageSeconds& s = slow->report.seconds;
+  fmt::print(
+      "  time       {:.3f} s on the slowest rank ({}): join {:.3f}, plan {:.3f}, bind {:.3f}, move {:.3f}, "
+      "verify {:.3f}, commit {:.3f}\n",
+      s.wall, to_int(*slow->target), s.join, s.plan, s.bind, s.move, s.verify, s.commit);
+  fmt::print("  speed      {} over the whole restore, {} while moving\n", human_speed(needed, s.wall),
+             human_speed(needed, s.move));
   if (const std::vector<double> walls = slowest_walls(); walls.size() > 1) {
     fmt::print("  repeats   ");
     for (const double wall : walls) fmt::print(" {:.3f}", wall);

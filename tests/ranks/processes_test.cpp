@@ -254,6 +254,20 @@ BOOST_AUTO_TEST_CASE(an_interface_that_is_not_there_is_named_with_those_that_are
   }
 }
 
+BOOST_AUTO_TEST_CASE(rank_0_names_a_process_that_has_not_joined_and_prints_no_figures) {
+  const CommandResult result = run_command({"run", "-", "--transport", transport_under_test()}, two_ranks,
+                                           {{"RANK", "0"},
+                                            {"WORLD_SIZE", "2"},
+                                            {"MASTER_ADDR", "127.0.0.1"},
+                                            {"SHARDWIRE_PORT", std::to_string(free_port())},
+                                            {"SHARDWIRE_JOIN_TIMEOUT", "1"}});
+  BOOST_TEST(result.exit_code == 1);
+  BOOST_TEST(says(result.err, "timed_out: target rank 0: waited 1 s for member 1 of 2 to join\n"), result.err);
+  BOOST_TEST(says(result.out, "0 of 2 target ranks are verified\n"), result.out);
+  BOOST_TEST(!says(result.out, " needed = "), result.out);
+  BOOST_TEST(!says(result.out, "0.000 s"), result.out);
+}
+
 BOOST_AUTO_TEST_CASE(another_world_size_than_the_case_takes_is_bad_usage) {
   const CommandResult result =
       run_command({"run", "-"}, rows_to_columns, {{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}});
