@@ -444,6 +444,35 @@ BOOST_DATA_TEST_CASE(memory_does_not_grow_with_the_number_of_pieces, boost::unit
   BOOST_TEST(result.err == announced(many.pieces));
 }
 
+// --- the source of replicas ---
+
+const char* const three_replicas = R"j({
+  "states": ["m"], "tensors": [{"fqn": "w", "shape": [12, 2]}],
+  "source": {"ranks": 3, "rules": {"*": {"replicated": true}}},
+  "target": {"ranks": 3, "rules": {"*": {"replicated": true}}}})j";
+
+BOOST_AUTO_TEST_CASE(replicas_come_from_the_own_process_or_from_the_lowest_rank) {
+  for (const char* rule : {"spread", "first"}) {
+    const bool first = rule == std::string("first");
+    const Json json = plan_json({"--replicas", rule, "-"}, three_replicas);
+    BOOST_TEST(json["totals"]["needed"] == 288);
+    BOOST_TEST(json["totals"]["local"] == (first ? 96 : 288));
+    BOOST_TEST(json["totals"]["max_egress"] == (first ? 192 : 0));
+    BOOST_TEST(json["totals"]["relabelled_remote"].is_null() == first);
+    for (const Json& piece : json["pieces"]) BOOST_TEST(piece["src"] == (first ? Json(0) : piece["dst"]));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(options_for_replicas_are_checked) {
+  const CommandResult unknown = plan({"--replicas", "fist", "-"}, three_replicas);
+  BOOST_TEST(unknown.exit_code == 2);
+  BOOST_TEST(unknown.err.find("--replicas: 'fist' is unknown (did you mean 'first'?); known are spread, first") !=
+             std::string::npos);
+  const CommandResult relabelled = plan({"--replicas", "first", "--relabel", "-"}, three_replicas);
+  BOOST_TEST(relabelled.exit_code == 2);
+  BOOST_TEST(relabelled.err.find("leave them out") != std::string::npos);
+}
+
 // --- a host that is lost ---
 
 const char* const three_hosts = R"j({
