@@ -13,8 +13,6 @@
 SHARDWIRE_API_BEGIN
 namespace shardwire {
 
-class Catalog;
-
 /// What the members of a job publish under one name at one step. See Session::inventory().
 struct Inventory {
   struct Publisher {
@@ -36,13 +34,14 @@ struct Inventory {
   std::vector<int> awaited;
 
   /// A case file (docs/case-format.md) of a restore of `target` from these publications, so that `shardwire plan`, `perf`
-  /// and `doctor --measure` repeat it. Without `target`, the ranks of the layouts restore what they publish. An absent
-  /// rank is lost in the source. Values are left out, and tensors that one side alone has. A layout that case files
-  /// have no words for (flat, packed, within, boxes with places) stands there as the boxes of each rank.
-  /// Errors: throws Error{layout_mismatch} if the sides declare a tensor differently, Error{invalid_argument} if they
-  ///         have none in common, Error{unsupported} for an empty name or state.
+  /// and `doctor --measure` repeat it. Session::gather_layouts() returns the target of a job. Without `target`, the ranks
+  /// of the layouts restore what they publish. An absent rank is lost in the source. Values are left out, and tensors that
+  /// one side alone has. A layout that case files have no words for (flat, packed, within, boxes with places) stands there
+  /// as the boxes of each rank.
+  /// Errors: throws Error{invalid_argument} if the sides have no tensor in common, Error{unsupported} for an empty name or
+  ///         state; for a `target` as Planner.
   [[nodiscard]] std::string to_case() const;
-  [[nodiscard]] std::string to_case(const Catalog& target) const;
+  [[nodiscard]] std::string to_case(const JobLayout& target) const;
 };
 
 }  // namespace shardwire

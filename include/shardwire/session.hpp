@@ -18,6 +18,7 @@
 #include "shardwire/memory.hpp"
 #include "shardwire/options.hpp"
 #include "shardwire/paths.hpp"
+#include "shardwire/plan.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/tensor.hpp"
 #include "shardwire/value.hpp"
@@ -237,10 +238,10 @@ class Exchange {
 ///          readers. Arenas stay until their own handles and publications are gone. After close() every call except
 ///          rank(), world_size(), transports() and close() throws Error{invalid_argument}.
 /// Callbacks: functions of the caller that run on the session's thread (progress, on_done(), the log sink) may not call
-///          what waits for that thread: restore(), resume(), exchange(), start_exchange(), gather(), barrier(), paths(), inventory(),
-///          await_step(), close(), and the waits of operations that are not over. These throw Error{unsupported} there.
-///          They may publish memory of the host, start a retirement, cancel, poll, and destroy handles except those of
-///          running exchanges.
+///          what waits for that thread: restore(), resume(), exchange(), start_exchange(), gather(), barrier(),
+///          gather_layouts(), paths(), inventory(), await_step(), close(), and the waits of operations that are not over.
+///          These throw Error{unsupported} there. They may publish memory of the host, start a retirement, cancel, poll,
+///          and destroy handles except those of running exchanges.
 /// Fork:    in a child of fork() the session, its publications and its restores are inert: destructors return at once
 ///          and calls throw Error{invalid_argument}. The child's copies of the control connections are closed.
 class Session {
@@ -353,6 +354,12 @@ class Session {
   /// Errors: throws Error{timed_out} naming the members that did not come within `timeout`, Error{peer_lost} naming one
   ///         that died. This member has then not come: the next call begins anew, also with a replacement of one that died.
   void barrier(Duration timeout);
+  /// The layouts of the catalogs of all members, as one side of plan() or the target of Inventory::to_case(). Every
+  /// member calls it with what it holds or wants. A member without a layout rank passes a catalog without tensors, of any
+  /// rank. Blocks until all members have called; reads no memory.
+  /// Errors: throws Error{layout_mismatch} on all members if two of them have one layout rank, or layouts over different
+  ///         numbers of ranks; otherwise as barrier(), and Error{invalid_argument} as gather().
+  JobLayout gather_layouts(const Catalog& catalog, Duration timeout);
   /// The path from this process to each current publisher of `name`. Connects to each over every transport that both have
   /// open; moves no data. Ascending by layout rank, this process included; empty if there is no publisher. For a peer
   /// that is unreachable or does not answer within `timeout`, PeerPath::failure gives the reason.

@@ -175,7 +175,9 @@ class Catalog:
         """An independent catalog of the same memory. Cheap."""
 
     def to_case(self) -> str:
-        """As Inventory.to_case(), with these layouts on both sides."""
+        """
+        As Inventory.to_case(), with these layouts on both sides. Lacks what other ranks alone have.
+        """
 
 class JobLayout:
     """
@@ -388,9 +390,9 @@ class Inventory:
     def layout(self, key: shardwire._types.TensorKey, rank: int) -> Layout | None:
         """The layout of a tensor by this rank; None without it."""
 
-    def to_case(self, target: Catalog | None = None) -> str:
+    def to_case(self, target: JobLayout | None = None) -> str:
         """
-        The text of a case file, for `shardwire plan`, `perf` and `doctor --measure`: a restore of `target` from these publications; without it, of what the ranks publish. Absent ranks are lost in the source.
+        The text of a case file, for `shardwire plan`, `perf` and `doctor --measure`: a restore of `target` (see Session.gather_layouts()) from these publications; without it, of what the ranks publish. Absent ranks are lost in the source.
         """
 
 class Session:
@@ -448,6 +450,11 @@ class Session:
     def barrier(self, timeout: shardwire._types.Seconds) -> None:
         """
         Returns once all members have called it, as often as this one has. After an error this member has not come.
+        """
+
+    def gather_layouts(self, catalog: Catalog, timeout: shardwire._types.Seconds) -> JobLayout:
+        """
+        The layouts of the catalogs of all members, as one side of plan() or the target of Inventory.to_case(). A member without a rank passes a catalog without tensors.
         """
 
     def inventory(self, name: str = 'state', step: int | None = None, timeout: shardwire._types.Seconds = 10) -> Inventory:

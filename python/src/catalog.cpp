@@ -153,7 +153,7 @@ void bind_catalog(nb::module_& module) {
           "copy", [](const PyCatalog& self) { return self; }, "An independent catalog of the same memory. Cheap.")
       .def(
           "to_case", [](const PyCatalog& self) { return self.catalog.to_case(); },
-          "As Inventory.to_case(), with these layouts on both sides.");
+          "As Inventory.to_case(), with these layouts on both sides. Lacks what other ranks alone have.");
 }
 
 }  // namespace shardwire::python

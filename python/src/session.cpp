@@ -218,6 +218,10 @@ void barrier(PySession& self, const Seconds& timeout) {
   unlocked([&] { self->barrier(timeout); });
 }
 
+JobLayout gather_layouts(PySession& self, const PyCatalog& given, const Seconds& timeout) {
+  return unlocked([&, catalog = given.catalog] { return self->gather_layouts(catalog, timeout); });
+}
+
 void close(PySession& self, const Seconds& timeout) {
   unlocked([&] { self->close(timeout); });
 }
@@ -322,14 +326,14 @@ void bind_inventory(nb::module_& module) {
            nb::sig("def layout(self, key: shardwire._types.TensorKey, rank: int) -> Layout | None"))
       .def(
           "to_case",
-          [](const Inventory& self, const PyCatalog* target) {
-            return target == nullptr ? self.to_case() : self.to_case(target->catalog);
+          [](const Inventory& self, const JobLayout* target) {
+            return target == nullptr ? self.to_case() : self.to_case(*target);
           },
           nb::arg("target").none() = nb::none(),
-          "The text of a case file, for `shardwire plan`, `perf` and `doctor --measure`: a restore of `target` from "
-          "these "
-          "publications; without it, of what the ranks publish. Absent ranks are lost in the source.",
-          nb::sig("def to_case(self, target: Catalog | None = None) -> str"));
+          "The text of a case file, for `shardwire plan`, `perf` and `doctor --measure`: a restore of `target` (see "
+          "Session.gather_layouts()) from these publications; without it, of what the ranks publish. Absent ranks are "
+          "lost in the source.",
+          nb::sig("def to_case(self, target: JobLayout | None = None) -> str"));
 }
 
 constexpr const char* common_options =
@@ -432,6 +436,10 @@ void bind_session(nb::module_& module) {
           "barrier", &barrier, nb::arg("timeout"),
           "Returns once all members have called it, as often as this one has. After an error this member has not come.",
           nb::sig("def barrier(self, timeout: shardwire._types.Seconds) -> None"))
+      .def("gather_layouts", &gather_layouts, nb::arg("catalog"), nb::arg("timeout"),
+           "The layouts of the catalogs of all members, as one side of plan() or the target of Inventory.to_case(). A "
+           "member without a rank passes a catalog without tensors.",
+           nb::sig("def gather_layouts(self, catalog: Catalog, timeout: shardwire._types.Seconds) -> JobLayout"))
       .def("inventory", &inventory, nb::arg("name") = "state", nb::arg("step") = nb::none(),
            nb::arg("timeout") = Seconds{10}, "What members publish under the name at this moment.",
            nb::sig("def inventory(self, name: str = 'state', step: int | None = None, timeout: "

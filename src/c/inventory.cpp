@@ -42,11 +42,11 @@ const shardwire_job_layout* shardwire_inventory_held(const shardwire_inventory* 
   return inventory ? borrowed<shardwire_job_layout>(&peek(inventory)->held) : nullptr;
 }
 
-shardwire_code shardwire_inventory_to_case(const shardwire_inventory* inventory, const shardwire_catalog* target,
+shardwire_code shardwire_inventory_to_case(const shardwire_inventory* inventory, const shardwire_job_layout* target,
                                            shardwire_strings** text, shardwire_error** error) {
   return create(text, error, [&] {
     const Inventory& found = object(inventory, "inventory").inventory;
-    return std::vector{target ? found.to_case(*peek(target)) : found.to_case()};
+    return std::vector{target ? found.to_case(job_of(*peek(target))) : found.to_case()};
   });
 }
 

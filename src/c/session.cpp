@@ -2,6 +2,7 @@
 #include "shardwire/session.hpp"
 
 #include "c/guard.hpp"
+#include "c/job_layout.hpp"
 #include "c/memory.hpp"
 #include "c/options.hpp"
 #include "c/report.hpp"
@@ -120,6 +121,16 @@ shardwire_code shardwire_session_gather(shardwire_session* session, const char* 
 
 shardwire_code shardwire_session_barrier(shardwire_session* session, int64_t timeout_ns, shardwire_error** error) {
   return guarded(error, [&] { object(session, "session").barrier(duration(timeout_ns)); });
+}
+
+shardwire_code shardwire_session_gather_layouts(shardwire_session* session, const shardwire_catalog* catalog,
+                                                int64_t timeout_ns, shardwire_job_layout** layouts,
+                                                shardwire_error** error) {
+  return guarded(error, [&] {
+    give_if_asked_for(layouts, [&] {
+      return draft_of(object(session, "session").gather_layouts(object(catalog, "catalog"), duration(timeout_ns)));
+    });
+  });
 }
 
 SHARDWIRE_C_END

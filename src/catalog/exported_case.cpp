@@ -100,8 +100,9 @@ std::string boxes_text(const std::vector<PlacedBox>& boxes) {
 
 class ExportedSide {
  public:
-  ExportedSide(const JobLayout& side, const NameClasses& names)
-      : ranks_(side.ranks), section_of_(static_cast<std::size_t>(side.ranks), none) {
+  /// `restores_lost`: a rank in no section has what the first section with a tensor gives it; else it has nothing.
+  ExportedSide(const JobLayout& side, const NameClasses& names, bool restores_lost)
+      : ranks_(side.ranks), restores_lost_(restores_lost), section_of_(static_cast<std::size_t>(side.ranks), none) {
     for (std::size_t i = 0; i < side.sections.size(); ++i) {
       for (const Rank rank : side.sections[i].ranks) section_of_[static_cast<std::size_t>(to_int(rank))] = i;
       for (const TensorLayout& tensor : side.sections[i].manifest->tensors) {
@@ -151,7 +152,7 @@ class ExportedSide {
   // The declaration that counts for a rank; null: the rank does not have the tensor.
   [[nodiscard]] const TensorLayout* part_of(const Parts& parts, int rank) const {
     const std::size_t section = section_of_[static_cast<std::size_t>(rank)];
-    if (section == none) return parts.begin()->second;
+    if (section == none) return restores_lost_ ? parts.begin()->second : nullptr;
     const auto found = parts.find(section);
     return found == parts.end() ? nullptr : found->second;
   }
@@ -166,6 +167,7 @@ class ExportedSide {
   }
 
   int ranks_;
+  bool restores_lost_;
   std::vector<std::size_t> section_of_;  // by rank
   std::map<std::string_view, std::map<std::string_view, Parts>> parts_;
   std::vector<std::string_view> order_;
@@ -191,15 +193,10 @@ class ExportedRules {
   std::string target_;
 };
 
-void require_alike(const TensorSpec& held, const TensorSpec& wanted) {
-  if (wanted.key.fqn.empty() || wanted.key.state.empty()) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: a case file has no tensors without a name or a state", to_string(wanted.key)));
-  }
-  if (held.dtype == wanted.dtype && held.shape == wanted.shape) return;
-  throw Error(ErrorCode::layout_mismatch,
-              fmt::format("{}: source has {} {}, target wants {} {}", to_string(wanted.key), to_string(held.dtype),
-                          to_string(held.shape), to_string(wanted.dtype), to_string(wanted.shape)));
+void require_named(const TensorKey& key) {
+  if (!key.fqn.empty() && !key.state.empty()) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: a case file has no tensors without a name or a state", to_string(key)));
 }
 
 // The states of a tensor; a state with a shape or layouts unlike the first one's has a shape and a rule of its own.
@@ -213,7 +210,7 @@ std::string tensor_json(std::string_view name, const std::map<std::string_view, 
     const auto holders = held.find(state);
     if (holders == held.end()) continue;
     const TensorSpec& spec = parts.begin()->second->spec;
-    require_alike(holders->second.begin()->second->spec, spec);
+    require_named(spec.key);
     const std::string own_shape = list_json(spec.shape);
     const std::string& own_rule = rules.name_of(from.layout_json(holders->second), to.layout_json(parts));
     if (states.empty()) {
@@ -231,10 +228,10 @@ std::string tensor_json(std::string_view name, const std::map<std::string_view, 
                      states);
 }
 
-std::string case_of(std::string_view name, const JobLayout& source, const JobLayout& target) {
+std::string case_of(std::string_view name, const JobLayout& source, const JobLayout& target, bool restores_lost) {
   const NameSearch names(source, target);
-  const ExportedSide from(source, names.held());
-  const ExportedSide to(target, names.wanted());
+  const ExportedSide from(source, names.held(), true);
+  const ExportedSide to(target, names.wanted(), restores_lost);
   ExportedRules rules;
   std::string tensors;
   for (const std::string_view wanted : to.names()) {
@@ -265,15 +262,16 @@ JobLayout side_of(const Catalog& catalog) {
 
 std::string Catalog::to_case() const {
   const JobLayout side = side_of(*this);
-  return case_of("catalog", side, side);
+  return case_of("catalog", side, side, true);
 }
 
 std::string Inventory::to_case() const {
-  return case_of(fmt::format("step {}", step), held, held);
+  return case_of(fmt::format("step {}", step), held, held, true);
 }
 
-std::string Inventory::to_case(const Catalog& target) const {
-  return case_of(fmt::format("step {}", step), held, side_of(target));
+std::string Inventory::to_case(const JobLayout& target) const {
+  static_cast<void>(Planner(held, target));  // checks both
+  return case_of(fmt::format("step {}", step), held, target, false);
 }
 
 }  // namespace shardwire

@@ -78,6 +78,9 @@ std::vector<Bytes> Session::gather(const std::string& name, Bytes value, Duratio
 void Session::barrier(Duration timeout) {
   state().barrier(timeout);
 }
+JobLayout Session::gather_layouts(const Catalog& catalog, Duration timeout) {
+  return state().gather_layouts(catalog, timeout);
+}
 std::vector<PeerPath> Session::paths(const std::string& name, Duration timeout) {
   return state().paths(name, timeout);
 }

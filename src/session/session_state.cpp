@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "catalog/gathered_layouts.hpp"
 #include "catalog/memory_check.hpp"
 #include "catalog/tensor_places.hpp"
 #include "control/bootstrap.hpp"
@@ -873,21 +874,29 @@ std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Du
   });
 }
 
-void SessionState::barrier(Duration timeout) {
-  require_member("barrier");
-  const auto loop = waiting_in("barrier");
+std::vector<Bytes> SessionState::gather_in(const char* call, const Bytes& value, Duration timeout) {
+  require_member(call);
+  const auto loop = waiting_in(call);
   std::uint64_t request = 0;
-  Awaited<void> all_came = begin_on<void>(*loop, [&](const auto& answer) {
-    request = core_->membership().gather("shardwire.barrier", {}, Gathers::Kind::while_waiting, timeout,
-                                         [answer](const std::vector<Bytes>&, const std::exception_ptr& error) {
-                                           error ? answer.fail(error) : answer.give();
+  Awaited<std::vector<Bytes>> all_came = begin_on<std::vector<Bytes>>(*loop, [&](const auto& answer) {
+    request = core_->membership().gather(fmt::format("shardwire.{}", call), value, Gathers::Kind::while_waiting,
+                                         timeout, [answer](std::vector<Bytes> values, const std::exception_ptr& error) {
+                                           error ? answer.fail(error) : answer.give(std::move(values));
                                          });
   });
-  all_came.take(interruption_, [&] {
+  return all_came.take(interruption_, [&] {
     loop->post([this, request] {
       if (core_) core_->membership().quit_gather(request);
     });
   });
+}
+
+void SessionState::barrier(Duration timeout) {
+  static_cast<void>(gather_in("barrier", {}, timeout));
+}
+
+JobLayout SessionState::gather_layouts(const Catalog& catalog, Duration timeout) {
+  return decode_layouts(gather_in("gather_layouts", encode_layouts(catalog), timeout));
 }
 
 std::vector<PeerPath> SessionState::paths(const std::string& from, Duration timeout) {

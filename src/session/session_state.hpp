@@ -93,6 +93,7 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
     return gather(name, std::move(value), timeout, interruption_);
   }
   void barrier(Duration timeout);
+  JobLayout gather_layouts(const Catalog& catalog, Duration timeout);
   std::vector<PeerPath> paths(const std::string& from, Duration timeout);
   Inventory inventory(restore::InventoryTask::Request request);
   void close(Duration timeout);
@@ -162,6 +163,8 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   void post(Loop& loop, const std::shared_ptr<RestoreState>& state, restore::Request request,
             WallClock::time_point began, double join_seconds);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout, const Interruption& interruption);
+  /// A gather of the public call of that name. The value of this member counts while it waits.
+  std::vector<Bytes> gather_in(const char* call, const Bytes& value, Duration timeout);
   ExchangeResult run_exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
                               Exchanging& host);
   std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options,

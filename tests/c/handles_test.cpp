@@ -553,7 +553,17 @@ BOOST_AUTO_TEST_CASE(layouts_of_a_catalog_and_of_an_inventory_are_a_case) {
                                        &inventory.get(), error);
   });
   const auto wanted = job.wanted();
-  for (const auto* target : std::initializer_list<const shardwire_catalog*>{nullptr, wanted.get()}) {
+  const auto layouts_of = [&](const shardwire_catalog* catalog) {
+    Handle<shardwire_job_layout> layouts(shardwire_job_layout_free);
+    succeeds([&](auto error) {
+      return shardwire_session_gather_layouts(job.session.get(), catalog, 60'000'000'000, &layouts.get(), error);
+    });
+    return layouts;
+  };
+  const auto gathered = layouts_of(wanted.get());
+  BOOST_TEST(shardwire_job_layout_section_count(gathered.get()) == 1U);
+  BOOST_TEST(shardwire_job_layout_tensor_count(gathered.get(), 0) == 1U);
+  for (const auto* target : std::initializer_list<const shardwire_job_layout*>{nullptr, gathered.get()}) {
     Handle<shardwire_strings> text(shardwire_strings_free);
     succeeds([&](auto error) { return shardwire_inventory_to_case(inventory.get(), target, &text.get(), error); });
     BOOST_TEST(std::string(shardwire_strings_at(text.get(), 0, nullptr)).find(R"("fqn": "w")") != std::string::npos);
@@ -562,8 +572,11 @@ BOOST_AUTO_TEST_CASE(layouts_of_a_catalog_and_of_an_inventory_are_a_case) {
   succeeds([&](auto error) { return shardwire_catalog_to_case(wanted.get(), &text.get(), error); });
   BOOST_TEST(std::string(shardwire_strings_at(text.get(), 0, nullptr)).find(R"("fqn": "w")") != std::string::npos);
   Handle<shardwire_strings> none(shardwire_strings_free);
-  fails(SHARDWIRE_INVALID_ARGUMENT, "a tensor that both sides have", [&](auto error) {
-    return shardwire_inventory_to_case(inventory.get(), empty_catalog().get(), &none.get(), error);
+  const auto nothing = layouts_of(empty_catalog().get());
+  fails(SHARDWIRE_INVALID_ARGUMENT, "a tensor that both sides have",
+        [&](auto error) { return shardwire_inventory_to_case(inventory.get(), nothing.get(), &none.get(), error); });
+  succeeds([&](auto error) {
+    return shardwire_session_gather_layouts(job.session.get(), wanted.get(), 60'000'000'000, nullptr, error);
   });
 }
 

@@ -141,24 +141,50 @@ BOOST_AUTO_TEST_CASE(a_rank_without_a_publication_is_lost_in_the_source_and_rest
   BOOST_TEST((boxes_of(job.target.layout, {"w", "exp_avg"}, Rank{1}) == std::vector<Box>{Box{{4}, {4}}}));
 }
 
-BOOST_AUTO_TEST_CASE(the_target_of_a_catalog_wants_its_tensors_in_its_layouts) {
-  std::vector<float> memory(32);
-  Catalog wanted(Rank{0}, 3);
-  wanted.add({{"w", "exp_avg"}, DType::f32, {6, 4}}, Layout::chunk(1, 3), View{.data = memory.data()});
-  wanted.add({{"new", "exp_avg"}, DType::f32, {6}}, Layout::replicated(), View{.data = memory.data()}, Absent::zero);
+BOOST_AUTO_TEST_CASE(the_target_wants_its_tensors_in_its_layouts) {
   const Inventory found = published(JobLayout::uniform(
       2, {tensor("w", {6, 4}, Layout::chunk(0, 2)), tensor("of the sources alone", {3}, Layout::replicated())}));
-  const Case job = read_again(found.to_case(wanted));
+  const Case job = read_again(found.to_case(
+      JobLayout::uniform(3, {tensor("w", {6, 4}, Layout::chunk(1, 3)), tensor("new", {6}, Layout::replicated())})));
   BOOST_TEST(job.name == "step 7");
   BOOST_TEST(job.tensors == 1U);
   BOOST_TEST((first_of(job.source).layout == Layout::chunk(0, 2)));
   BOOST_TEST((first_of(job.target).layout == Layout::chunk(1, 3)));
   BOOST_TEST(job.source.ranks == 2);
   BOOST_TEST(job.target.ranks == 3);
+}
 
-  const Case alone = read_again(wanted.to_case());
-  BOOST_TEST(alone.tensors == 2U);
-  BOOST_TEST((first_of(alone.source).layout == Layout::chunk(1, 3)));
+// As FSDP over tensor parallelism has parameters that the latter leaves whole.
+BOOST_AUTO_TEST_CASE(the_target_has_what_each_rank_wants_in_layouts_of_its_own) {
+  const Inventory found = published(JobLayout::uniform(4, {tensor("w", {8}, Layout::chunk(0, 4))}));
+  const auto half = [](int first) {
+    return tensor("w", {8}, Layout::on_ranks(Layout::chunk(0, 2), {Rank{first}, Rank{first + 2}}));
+  };
+  const JobLayout wanted = staged(4, {{{Rank{0}, Rank{2}}, {half(0)}}, {{Rank{1}, Rank{3}}, {half(1)}}});
+  const Case job = read_again(found.to_case(wanted));
+  for (int rank = 0; rank < 4; ++rank) {
+    const TensorKey key{"w", "exp_avg"};
+    BOOST_TEST(boxes_of(wanted, key, Rank{rank}).size() == 1U);
+    BOOST_TEST((boxes_of(job.target.layout, key, Rank{rank}) == boxes_of(wanted, key, Rank{rank})), rank);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_in_no_section_of_the_target_wants_nothing) {
+  const Inventory found = published(JobLayout::uniform(2, {tensor("w", {8}, Layout::replicated())}));
+  const Case job = read_again(found.to_case(staged(2, {{{Rank{0}}, {tensor("w", {8}, Layout::replicated())}}})));
+  BOOST_TEST((boxes_of(job.target.layout, {"w", "exp_avg"}, Rank{0}) == std::vector<Box>{Box{{0}, {8}}}));
+  BOOST_TEST(boxes_of(job.target.layout, {"w", "exp_avg"}, Rank{1}).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_catalog_has_its_layouts_on_both_sides) {
+  std::vector<float> memory(32);
+  Catalog wanted(Rank{0}, 3);
+  wanted.add({{"w", "exp_avg"}, DType::f32, {6, 4}}, Layout::chunk(1, 3), View{.data = memory.data()});
+  wanted.add({{"new", "exp_avg"}, DType::f32, {6}}, Layout::replicated(), View{.data = memory.data()}, Absent::zero);
+  const Case job = read_again(wanted.to_case());
+  BOOST_TEST(job.tensors == 2U);
+  BOOST_TEST((first_of(job.source).layout == Layout::chunk(1, 3)));
+  BOOST_TEST((first_of(job.target).layout == Layout::chunk(1, 3)));
 }
 
 BOOST_AUTO_TEST_CASE(a_parameter_is_found_under_its_other_names) {
@@ -166,9 +192,7 @@ BOOST_AUTO_TEST_CASE(a_parameter_is_found_under_its_other_names) {
   Manifest manifest = *found.held.sections[0].manifest;
   manifest.aliases = {{"head", "embed"}};
   found.held.sections[0].manifest = std::make_shared<const Manifest>(manifest);
-  std::vector<float> memory(8);
-  Catalog wanted(Rank{0}, 1);
-  wanted.add({{"head", "exp_avg"}, DType::f32, {8}}, Layout::replicated(), View{.data = memory.data()});
+  const JobLayout wanted = JobLayout::uniform(1, {tensor("head", {8}, Layout::replicated())});
   BOOST_TEST(first_of(read_again(found.to_case(wanted)).target).spec.key.fqn == "head");
 }
 
@@ -191,11 +215,18 @@ BOOST_AUTO_TEST_CASE(states_have_types_and_shapes_of_their_own) {
 }
 
 BOOST_AUTO_TEST_CASE(sides_that_do_not_fit_are_refused) {
-  std::vector<float> memory(8);
-  Catalog wanted(Rank{0}, 1);
-  wanted.add({{"w", "exp_avg"}, DType::f32, {8}}, Layout::replicated(), View{.data = memory.data()});
-  refused(ErrorCode::layout_mismatch, "w:exp_avg: source has f32 (4,), target wants f32 (8,)", [&] {
-    static_cast<void>(published(JobLayout::uniform(1, {tensor("w", {4}, Layout::replicated())})).to_case(wanted));
+  const auto held = [](Extent elements) {
+    return published(JobLayout::uniform(1, {tensor("w", {elements}, Layout::replicated())}));
+  };
+  const JobLayout wanted = JobLayout::uniform(1, {tensor("w", {8}, Layout::replicated())});
+  refused(ErrorCode::layout_mismatch, "w:exp_avg is f32 (4,) and f32 (8,) on the source and the target side",
+          [&] { static_cast<void>(held(4).to_case(wanted)); });
+  refused(ErrorCode::layout_mismatch, "w:exp_avg", [&] {
+    const auto as = [](DType dtype) { return std::vector{tensor("w", {8}, Layout::replicated(), dtype)}; };
+    static_cast<void>(held(8).to_case(staged(2, {{{Rank{0}}, as(DType::f32)}, {{Rank{1}}, as(DType::f16)}})));
+  });
+  refused(ErrorCode::invalid_argument, "section 0 names rank 1 of 1", [&] {
+    static_cast<void>(held(8).to_case(staged(1, {{{Rank{1}}, {tensor("w", {8}, Layout::replicated())}}})));
   });
   refused(ErrorCode::invalid_argument, "a tensor that both sides have",
           [&] { static_cast<void>(published({}).to_case(wanted)); });

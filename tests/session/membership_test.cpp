@@ -431,6 +431,28 @@ BOOST_AUTO_TEST_CASE(who_has_given_a_barrier_up_has_not_come) {
   meet(job);
 }
 
+BOOST_AUTO_TEST_CASE(layouts_of_all_members_are_one_side_of_a_plan) {
+  Job job;
+  Session* const all[] = {&*job.host, &*job.source, &job.reader};
+  // A member that has given up does not count in the next call.
+  const Error error = error_that_names_the_missing([&] { job.source->gather_layouts(Catalog(Rank{0}, 1), 10ms); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST((error.ranks() == std::vector{Rank{0}, Rank{2}}));
+  const TensorSpec spec{{"w", "m"}, DType::f32, {6}};
+  on_members(members, [&](int member) {
+    std::vector<float> memory(6);
+    Catalog catalog(Rank{member}, members);
+    catalog.add(spec, Layout::on_ranks(Layout::replicated(), {Rank{member}}), View{.data = memory.data()});
+    const JobLayout side = all[member]->gather_layouts(catalog, patience);
+    require(side.ranks == members && side.sections.size() == 3U, "each member has a section");
+    for (int rank = 0; rank < members; ++rank) {
+      const Section& section = side.sections[static_cast<std::size_t>(rank)];
+      require(section.ranks == std::vector{Rank{rank}}, "of its rank");
+      require(section.manifest->tensors.at(0).layout.boxes_of(spec.shape, Rank{rank}).size() == 1U, "with its boxes");
+    }
+  });
+}
+
 BOOST_AUTO_TEST_CASE(a_barrier_names_a_lost_member_and_its_replacement_comes_anew) {
   Job job;
   meet(job, 2);

@@ -85,6 +85,14 @@ shardwire_code shardwire_session_gather(shardwire_session* session, const char* 
 /// Errors: TIMED_OUT naming the members that did not come, PEER_LOST naming one that died. This member has then not come:
 ///         the next call begins anew.
 shardwire_code shardwire_session_barrier(shardwire_session* session, int64_t timeout_ns, shardwire_error** error);
+/// The layouts of the catalogs of all members, as one side of a plan or the target of a case. Every member calls it with
+/// what it holds or wants. A member without a layout rank passes a catalog without tensors, of any rank. Blocks until all
+/// members have called; reads no memory. `layouts` may be NULL.
+/// Errors: LAYOUT_MISMATCH on all members if two of them have one layout rank, or layouts over different numbers of
+///         ranks; otherwise as barrier.
+shardwire_code shardwire_session_gather_layouts(shardwire_session* session, const shardwire_catalog* catalog,
+                                                int64_t timeout_ns, shardwire_job_layout** layouts,
+                                                shardwire_error** error);
 
 /// What the members of a job publish under one name at one step.
 typedef struct shardwire_inventory shardwire_inventory;
@@ -105,12 +113,13 @@ const int32_t* shardwire_inventory_awaited(const shardwire_inventory* inventory,
 /// Tensors, with layouts, by rank.
 const shardwire_job_layout* shardwire_inventory_held(const shardwire_inventory* inventory);
 /// `text` is one string: a case file (docs/case-format.md) of a restore of `target` from these publications, so that
-/// `shardwire plan`, `perf` and `doctor --measure` repeat it. With NULL as `target`, the ranks of the layouts restore
-/// what they publish. An absent rank is lost in the source. Values are left out, and tensors that one side alone has.
-/// Layouts that case files have no words for stand there as the boxes of each rank.
-/// Errors: LAYOUT_MISMATCH if the sides declare a tensor differently, INVALID_ARGUMENT if they have none in common,
-///         UNSUPPORTED for an empty name or state.
-shardwire_code shardwire_inventory_to_case(const shardwire_inventory* inventory, const shardwire_catalog* target,
+/// `shardwire plan`, `perf` and `doctor --measure` repeat it. shardwire_session_gather_layouts() gives the target of a
+/// job. With NULL as `target`, the ranks of the layouts restore what they publish. An absent rank is lost in the source.
+/// Values are left out, and tensors that one side alone has. Layouts that case files have no words for stand there as
+/// the boxes of each rank.
+/// Errors: INVALID_ARGUMENT if the sides have no tensor in common, UNSUPPORTED for an empty name or state; for a `target`
+///         as shardwire_planner_create().
+shardwire_code shardwire_inventory_to_case(const shardwire_inventory* inventory, const shardwire_job_layout* target,
                                            shardwire_strings** text, shardwire_error** error);
 /// What members publish under `name` at `step`; with SHARDWIRE_UNSET_STEP at the newest step at which no rank is
 /// absent, else at the newest. Reads descriptions, no tensors.

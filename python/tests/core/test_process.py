@@ -135,6 +135,7 @@ WAITS = {
     "wait_for": "session.restore(wanted, timeout=60).wait_for(60)",
     "gather": "session.gather('never', b'', 60)",
     "barrier": "session.barrier(60)",
+    "gather_layouts": "session.gather_layouts(wanted, 60)",
     "await_step": "session.await_step('state', 1, 60)",
     "exchange": "session.exchange(sw.Catalog(0, 2), wanted, timeout=60)",
 }

@@ -127,7 +127,10 @@ def test_gather_and_inventory(job):
     rules = lambda case: [json.loads(case)[side]["rules"]["r1"] for side in ("source", "target")]
     assert json.loads(inventory.to_case())["source"]["lost"] == [1]
     assert rules(inventory.to_case()) == [{"chunk": 0, "over": 2}] * 2 == rules(holder(0).to_case())
-    assert rules(inventory.to_case(wanting(0, columns_of(0)))) == [{"chunk": 0, "over": 2}, {"chunk": 1, "over": 2}]
+    targets = on_all([lambda r=r: members[r].gather_layouts(wanting(r, columns_of(r)), 20) for r in range(2)])
+    for target in targets:
+        assert rules(inventory.to_case(target)) == [{"chunk": 0, "over": 2}, {"chunk": 1, "over": 2}]
+        assert sw.plan(inventory.held, target, 1).gaps != []
     second = members[1].publish(holder(1), step=3, name="adam")
     assert members[1].await_step("adam", 3, 20).absent == []
     del publication, second
