@@ -140,16 +140,26 @@ class PostedRestore {
  public:
   explicit PostedRestore(std::shared_ptr<detail::RestoreState> state) : state_(std::move(state)) {}
   ~PostedRestore() {
-    if (!state_) return;
-    state_->finish({}, {}, std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed")));
+    const auto state = begin();
+    if (!state) return;
+    state->finish({}, {}, std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed")));
   }
   PostedRestore(const PostedRestore&) = delete;
   PostedRestore& operator=(const PostedRestore&) = delete;
-  void begins() { state_.reset(); }
+  /// Null: it has begun, or a callback has destroyed its handle.
+  std::shared_ptr<detail::RestoreState> begin() {
+    auto state = std::exchange(state_, nullptr);
+    if (state && state->completion().is_done()) state.reset();
+    return state;
+  }
 
  private:
   std::shared_ptr<detail::RestoreState> state_;  // owners: see restore::RestoreOperation
 };
+
+std::exception_ptr cancelled() {
+  return std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled"));
+}
 
 }  // namespace
 
@@ -784,25 +794,28 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
     return [session, weak, act] {
       const auto owner = session.lock();
       const auto open = owner ? owner->open_loop() : nullptr;
-      if (!open) return;
+      const auto asked = weak.lock();
+      if (!open || !asked) return;
+      const auto on_task = [weak, act] {
+        const auto still = weak.lock();
+        if (still && still->run != nullptr) act(*still->run);
+      };
+      // While a callback has the loop, another thread may have posted the task.
+      if (open->is_current() && asked->run == nullptr) return open->post(on_task);
       try {
-        open->call([&] {
-          const auto still = weak.lock();
-          if (still && still->run != nullptr) act(*still->run);
-        });
+        open->call(on_task);
       } catch (const LoopEnded&) {  // the restore ends with it
       }
     };
   };
-  state->cancel = on_run([](restore::RestoreOperation& run) {
-    run.fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
-  });
+  state->cancel = on_run([](restore::RestoreOperation& run) { run.fail(cancelled()); });
   state->proceed = on_run([](restore::RestoreOperation& run) { run.proceed(); });
   state->end_here = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
     const auto open = owner ? owner->open_loop() : nullptr;
     const auto still = weak.lock();
-    if (!open || !open->is_current() || !still || still->run == nullptr) return;
+    if (!open || !open->is_current() || !still) return;
+    if (still->run == nullptr) return still->finish({}, {}, cancelled());  // its task is posted, and finds it ended
     restore::RestoreOperation& run = *still->run;
     owner->core_->stop_writing(run);
     if (!still->completion().is_done()) owner->core_->abandon(run);
@@ -854,11 +867,12 @@ void SessionState::post(Loop& loop, const std::shared_ptr<RestoreState>& state, 
   // Owners of both: this call and the task.
   const auto posted = std::make_shared<PostedRestore>(state);
   const auto given = std::make_shared<restore::Request>(std::move(request));
-  loop.post([this, state, given, began, join_seconds, posted] {
-    posted->begins();
+  loop.post([this, given, began, join_seconds, posted] {
+    const auto begun = posted->begin();
+    if (!begun) return;
     auto made =
-        std::make_unique<restore::RestoreOperation>(core_->context(), state, std::move(*given), began, join_seconds);
-    state->run = made.get();
+        std::make_unique<restore::RestoreOperation>(core_->context(), begun, std::move(*given), began, join_seconds);
+    begun->run = made.get();
     core_->start(std::move(made));
   });
 }

@@ -15,9 +15,11 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "support/deadline.hpp"
@@ -314,6 +316,82 @@ BOOST_AUTO_TEST_CASE(handles_may_end_in_a_callback) {
     if (!whole_session) restore.cancel();
     BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
   }
+}
+
+namespace {
+
+RestoreOptions of_nothing_published() {
+  RestoreOptions options = within(patience);
+  options.name = "nobody publishes this";
+  return options;
+}
+
+// Calls `late` in a callback of the session that had begun before `first` was called on this thread.
+template <typename First, typename Late>
+void in_callback_after(Alone& alone, First first, Late late) {
+  std::promise<void> begun;
+  std::promise<void> go_on;
+  std::promise<void> over;
+  bool called = false;  // of the session's thread
+  Restore calling = alone.session.restore(alone.wanted(), of_nothing_published());
+  calling.on_progress(
+      [&](const Progress&) {
+        if (std::exchange(called, true)) return;
+        begun.set_value();
+        go_on.get_future().wait();
+        late();
+        over.set_value();
+      },
+      1ms);
+  begun.get_future().wait();
+  first();
+  go_on.set_value();
+  over.get_future().wait();
+}
+
+}  // namespace
+
+// What another thread posts meanwhile runs after the callback.
+BOOST_AUTO_TEST_CASE(a_callback_cancels_a_restore_that_another_thread_has_just_started_or_resumed) {
+  const Deadline deadline(120s);
+  Alone alone;
+  Restore restore;
+  const auto cancel = [&] { restore.cancel(); };
+  in_callback_after(
+      alone, [&] { restore = alone.session.restore(alone.wanted(), of_nothing_published()); }, cancel);
+  BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
+  in_callback_after(
+      alone, [&] { restore.resume(patience); }, cancel);
+  BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
+}
+
+BOOST_AUTO_TEST_CASE(a_callback_lets_a_restore_go_on_that_another_thread_has_just_started) {
+  const Deadline deadline(120s);
+  Alone alone;
+  RestoreOptions options = within(patience);
+  options.stop_at_values = true;
+  Restore restore;
+  in_callback_after(
+      alone, [&] { restore = alone.session.restore(alone.wanted(), options); }, [&] { restore.proceed(); });
+  restore.wait();
+  BOOST_TEST(alone.target.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_callback_destroys_a_restore_that_another_thread_has_just_started_or_resumed) {
+  const Deadline deadline(120s);
+  Alone alone;
+  std::optional<Restore> restore;
+  const auto start = [&] { restore.emplace(alone.session.restore(alone.wanted(), of_nothing_published())); };
+  const auto destroy = [&] { restore.reset(); };
+  in_callback_after(alone, start, destroy);
+  start();
+  restore->cancel();
+  BOOST_TEST((failure_of([&] { restore->wait(); }).code() == ErrorCode::cancelled));
+  in_callback_after(
+      alone, [&] { restore->resume(patience); }, destroy);
+  // The session still works.
+  alone.session.restore(alone.wanted(), within(patience)).wait();
+  BOOST_TEST(alone.target.wrong(1) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(what_a_log_sink_throws_comes_out_of_wait) {
