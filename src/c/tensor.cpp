@@ -55,7 +55,9 @@ shardwire_code shardwire_dtype_item_bytes(shardwire_dtype dtype, uint64_t* item_
 shardwire_code shardwire_dtype_parse(const char* name, shardwire_dtype* dtype, shardwire_error** error) {
   return give(dtype, error, [&] {
     const std::optional<DType> found = parse_dtype(required(name, "name"));
-    if (!found) refuse(fmt::format("there is no type '{}'{}", name, support::known_words(name, dtype_names())));
+    if (!found) {
+      refuse(fmt::format("there is no type '{}'{}", name, support::known_words(dtype_meant_by(name), dtype_names())));
+    }
     return static_cast<shardwire_dtype>(*found);
   });
 }

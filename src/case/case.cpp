@@ -32,7 +32,7 @@ void refuse_keyword(const Node& node, const std::string& name) {
 DType parse_dtype_of(const Node& node) {
   const std::string name = node.text();
   const auto dtype = parse_dtype(name);
-  if (!dtype) node.refuse_unknown("dtype", name, dtype_names());
+  if (!dtype) node.refuse_unknown("dtype", name, dtype_names(), dtype_meant_by(name));
   return *dtype;
 }
 

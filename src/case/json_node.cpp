@@ -15,9 +15,11 @@ void Node::refuse(const std::string& why) const {
   throw CaseError(place_.empty() ? why : place_ + ": " + why);
 }
 
-void Node::refuse_unknown(std::string_view what, const std::string& given, std::string_view known) const {
+void Node::refuse_unknown(std::string_view what, const std::string& given, std::string_view known,
+                          std::string_view meant) const {
   constexpr std::size_t shown = 80;
-  refuse(fmt::format("unknown {} {}{}", what, quoted(given.substr(0, shown)), support::known_words(given, known)));
+  refuse(fmt::format("unknown {} {}{}", what, quoted(given.substr(0, shown)),
+                     support::known_words(meant.empty() ? given : meant, known)));
 }
 
 std::string Node::place_of(std::string_view field) const {

@@ -34,8 +34,10 @@ class Node {
   Node(const Json& value, std::string place) : value_(&value), place_(std::move(place)) {}
 
   [[noreturn]] void refuse(const std::string& why) const;
-  /// For a text that is not one of `known`, a list with commas. `what`: "dtype".
-  [[noreturn]] void refuse_unknown(std::string_view what, const std::string& given, std::string_view known) const;
+  /// For a text that is not one of `known`, a list with commas. `what`: "dtype". `meant`: what `given` may be another name for;
+  /// empty: nothing.
+  [[noreturn]] void refuse_unknown(std::string_view what, const std::string& given, std::string_view known,
+                                   std::string_view meant = {}) const;
   [[nodiscard]] const Json& json() const { return *value_; }
   [[nodiscard]] const std::string& place() const { return place_; }
 

@@ -11,6 +11,7 @@
 #include "case/case.hpp"
 #include "case/json_node.hpp"
 #include "case/text_file.hpp"
+#include "support/nearest.hpp"
 
 namespace shardwire {
 namespace {
@@ -19,6 +20,10 @@ constexpr std::size_t max_config_bytes = 1u << 20;
 constexpr Extent max_size = Extent{1} << 30;  // products of two, and of one and a sum of two, fit 63 bits
 constexpr Extent max_layers = 1024;
 constexpr Extent max_experts = 1024;
+
+// Fields of one config whose names are near to one another: none of them is another one misspelt.
+constexpr std::string_view near_fields[] = {"intermediate_size", "moe_intermediate_size", "q_lora_rank",
+                                            "kv_lora_rank",      "qk_nope_head_dim",      "qk_rope_head_dim"};
 
 // The fields of a config; null is the same as absent.
 class Config {
@@ -29,13 +34,14 @@ class Config {
     const auto found = root_.find(field);
     return found && found->json().is_null() ? std::nullopt : found;
   }
-  [[nodiscard]] Node part(const char* field) const { return root_.at(field); }
-  [[nodiscard]] Extent size(const char* field) const {
-    return find(field) ? root_.at(field).integer(1, max_size) : missing(field);
+  [[nodiscard]] Node part(const char* field) const {
+    if (const auto found = find(field)) return *found;
+    refuse_missing(field);
   }
+  [[nodiscard]] Extent size(const char* field) const { return part(field).integer(1, max_size); }
   [[nodiscard]] Extent size(const char* field, Extent otherwise) const { return find(field) ? size(field) : otherwise; }
   [[nodiscard]] int count(const char* field, Extent most) const {
-    return find(field) ? static_cast<int>(root_.at(field).integer(1, most)) : static_cast<int>(missing(field));
+    return static_cast<int>(part(field).integer(1, most));
   }
   [[nodiscard]] int count(const char* field, Extent most, int otherwise) const {
     return find(field) ? static_cast<int>(root_.at(field).integer(0, most)) : otherwise;
@@ -47,8 +53,15 @@ class Config {
   }
 
  private:
-  [[noreturn]] Extent missing(const char* field) const {
-    root_.refuse(fmt::format("the field '{}' is missing", field));
+  // Fields that are not known are normal in a config, so only one in place of a missing one is worth a word.
+  [[noreturn]] void refuse_missing(const char* field) const {
+    std::vector<std::string_view> others;
+    for (const auto& [name, value] : root_.json().items()) {
+      if (name != field && std::ranges::find(near_fields, name) == std::end(near_fields)) others.push_back(name);
+    }
+    const std::string_view near = support::nearest(field, others);
+    root_.refuse(fmt::format("the field '{}' is missing{}", field,
+                             near.empty() ? "" : fmt::format(" (did you misspell it as '{}'?)", near)));
   }
   const Node& root_;
 };
@@ -352,7 +365,8 @@ constexpr Architecture architectures[] = {
 };
 
 Model model_of(const Node& root) {
-  const Node type = root.at("model_type");
+  root.require_object();
+  const Node type = Config(root).part("model_type");
   const std::string name = type.text();
   const auto* const found = std::ranges::find(architectures, name, &Architecture::name);
   if (found == std::end(architectures)) {

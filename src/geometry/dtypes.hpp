@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "shardwire/tensor.hpp"
 
@@ -12,5 +13,8 @@ bool is_dtype(DType dtype);
 
 /// "f64, f32, .., opaque1 to opaque65535": what parse_dtype() accepts.
 std::string dtype_names();
+
+/// For messages: the type that other libraries give this name, "f32" for "torch.float32"; else the name, in small letters.
+std::string dtype_meant_by(std::string_view name);
 
 }  // namespace shardwire

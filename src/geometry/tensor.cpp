@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 
 #include "geometry/dtypes.hpp"
 #include "shardwire/error.hpp"
@@ -51,6 +52,35 @@ static_assert([] {
 }());
 
 constexpr std::string_view opaque_name = "opaque";
+
+struct OtherName {
+  std::string_view given;
+  std::string_view name;
+};
+
+// Of PyTorch and NumPy, where they differ.
+constexpr OtherName other_names[] = {
+    {"float64", "f64"},
+    {"double", "f64"},
+    {"float32", "f32"},
+    {"float", "f32"},
+    {"float16", "f16"},
+    {"half", "f16"},
+    {"bfloat16", "bf16"},
+    {"float8_e4m3fn", "f8e4m3"},
+    {"float8_e5m2", "f8e5m2"},
+    {"float8_e4m3fnuz", "f8e4m3fnuz"},
+    {"float8_e5m2fnuz", "f8e5m2fnuz"},
+    {"float8_e8m0fnu", "f8e8m0"},
+    {"int64", "i64"},
+    {"int32", "i32"},
+    {"int16", "i16"},
+    {"int8", "i8"},
+    {"uint64", "u64"},
+    {"uint32", "u32"},
+    {"uint16", "u16"},
+    {"uint8", "u8"},
+};
 
 // Null for a type without a row.
 const DTypeRow* row_of(DType dtype) {
@@ -107,6 +137,16 @@ std::string dtype_names() {
   std::string names;
   for (const DTypeRow& row : dtypes) names += fmt::format("{}, ", row.name);
   return names + fmt::format("{0}1 to {0}{1}", opaque_name, max_item_bytes);
+}
+
+std::string dtype_meant_by(std::string_view name) {
+  if (name.starts_with("torch.")) name.remove_prefix(6);
+  std::string small(name);
+  for (char& letter : small) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  const auto* const found = std::ranges::find(other_names, small, &OtherName::given);
+  return found == std::end(other_names) ? small : std::string(found->name);
 }
 
 std::string to_string(const TensorKey& key) {

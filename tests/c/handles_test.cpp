@@ -750,6 +750,8 @@ BOOST_AUTO_TEST_CASE(an_unknown_type_of_elements_is_repeated_with_the_nearest) {
   shardwire_dtype dtype = SHARDWIRE_DTYPE_NONE;
   fails(SHARDWIRE_INVALID_ARGUMENT, "there is no type 'bf61' (did you mean 'bf16'?); known are f64, ",
         [&](auto error) { return shardwire_dtype_parse("bf61", &dtype, error); });
+  fails(SHARDWIRE_INVALID_ARGUMENT, "there is no type 'float32' (did you mean 'f32'?); known are f64, ",
+        [&](auto error) { return shardwire_dtype_parse("float32", &dtype, error); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

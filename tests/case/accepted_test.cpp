@@ -453,6 +453,23 @@ BOOST_AUTO_TEST_CASE(a_config_whose_tensors_are_not_known_is_refused) {
              ": add_cross_attention: only models without cross-attention are known: it must be false");
 }
 
+BOOST_AUTO_TEST_CASE(a_field_that_is_missing_is_named_with_the_one_that_may_be_it) {
+  BOOST_TEST(refusal_of("[]") == ": an object is expected, this is array");
+  BOOST_TEST(refusal_of(R"j({"model_typ": "llama"})j") ==
+             ": the field 'model_type' is missing (did you misspell it as 'model_typ'?)");
+  const auto llama = [](const char* layers) {
+    return refusal_of(fmt::format(R"j({{"model_type": "llama", "hidden_size": 8, {}"vocab_size": 32}})j", layers));
+  };
+  BOOST_TEST(llama(R"j("num_hiden_layers": 2, )j") ==
+             ": the field 'num_hidden_layers' is missing (did you misspell it as 'num_hiden_layers'?)");
+  BOOST_TEST(llama(R"j("num_hidden_layers": null, "layerdrop": 0, )j") == ": the field 'num_hidden_layers' is missing");
+  // Another field of nearly this name.
+  BOOST_TEST(llama(R"j("num_hidden_layers": 2, "moe_intermediate_size": 16, )j") ==
+             ": the field 'intermediate_size' is missing");
+  BOOST_TEST(refusal_of(R"j({"model_type": "gemma3", "text_config": {}, "vison_config": {}})j") ==
+             ": the field 'vision_config' is missing (did you misspell it as 'vison_config'?)");
+}
+
 BOOST_AUTO_TEST_CASE(a_config_gives_what_a_named_model_has) {
   const Model model = model_of(R"j({"model_type": "deepseek_v3", "num_hidden_layers": 61, "hidden_size": 7168,
     "intermediate_size": 18432, "num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129280,

@@ -108,6 +108,12 @@ const Refusal refused_files[] = {
     {"unknown_dtype", with_top(R"j("dtype": "?")j"), "dtype: unknown dtype \"?\"; known are f64"},
     {"misspelt_dtype", with_top(R"j("dtype": "bf61")j"),
      "dtype: unknown dtype \"bf61\" (did you mean 'bf16'?); known are f64"},
+    {"dtype_of_pytorch", with_top(R"j("dtype": "torch.bfloat16")j"),
+     "dtype: unknown dtype \"torch.bfloat16\" (did you mean 'bf16'?); known are f64"},
+    {"dtype_of_numpy", R"j({"tensors": [{"fqn": "w", "shape": [4]}], "dtypes": {"exp_avg": "float32"}})j",
+     "dtypes.exp_avg: unknown dtype \"float32\" (did you mean 'f32'?); known are f64"},
+    {"dtype_in_capitals", with_top(R"j("dtype": "BF16")j"),
+     "dtype: unknown dtype \"BF16\" (did you mean 'bf16'?); known are f64"},
     {"dtype_of_a_misspelt_state", R"j({"tensors": [{"fqn": "w", "shape": [4]}], "dtypes": {"exp_agv": "bf16"}})j",
      "dtypes.exp_agv: no tensor has this state (did you mean 'exp_avg'?); known are \"master\", \"exp_avg\", "
      "\"exp_avg_sq\""},

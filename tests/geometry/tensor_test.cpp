@@ -89,6 +89,38 @@ BOOST_AUTO_TEST_CASE(the_names_of_all_types_are_listed) {
   BOOST_TEST(names.ends_with("f8e8m0, opaque1 to opaque65535"));
 }
 
+BOOST_AUTO_TEST_CASE(names_of_other_libraries_stand_for_types) {
+  for (const char* name : {"float64",
+                           "float32",
+                           "float16",
+                           "bfloat16",
+                           "float8_e4m3fn",
+                           "float8_e5m2",
+                           "float8_e4m3fnuz",
+                           "float8_e5m2fnuz",
+                           "float8_e8m0fnu",
+                           "int64",
+                           "int32",
+                           "int16",
+                           "int8",
+                           "uint64",
+                           "uint32",
+                           "uint16",
+                           "uint8",
+                           "bool",
+                           "complex128",
+                           "complex64",
+                           "double",
+                           "float",
+                           "half"}) {
+    const auto meant = parse_dtype(dtype_meant_by(std::string("torch.") + name));
+    BOOST_TEST(meant.has_value(), name);
+  }
+  BOOST_TEST(dtype_meant_by("float32") == "f32");
+  BOOST_TEST(dtype_meant_by("BF16") == "bf16");
+  BOOST_TEST(dtype_meant_by("bf61") == "bf61");
+}
+
 BOOST_AUTO_TEST_CASE(a_key_reads_as_name_and_state) {
   BOOST_TEST(to_string(TensorKey{"layers.3.weight", "exp_avg"}) == "layers.3.weight:exp_avg");
 }
