@@ -225,9 +225,11 @@ std::string awaited_text(const Situation& situation) {
   if (sources.empty()) {
     const std::vector<int> others = possible_others(situation);
     if (others.empty()) return "";
-    return fmt::format("{}member{} {} to publish {}'{}'", others.size() == 1 ? "" : "one of ",
+    const std::string gone = departed_members(situation).first;  // they may have published
+    return fmt::format("{}member{} {} to publish {}'{}'{}", others.size() == 1 ? "" : "one of ",
                        others.size() == 1 ? "" : "s", support::runs_of(others),
-                       situation.step ? fmt::format("step {} of ", *situation.step) : "", situation.from);
+                       situation.step ? fmt::format("step {} of ", *situation.step) : "", situation.from,
+                       gone.empty() ? "" : fmt::format(" ({})", gone));
   }
   if (!situation.undescribed.empty()) {
     return fmt::format("{} to describe '{}'", source_ranks_text(situation.undescribed), situation.from);

@@ -68,8 +68,8 @@ struct SourceProgress {
 /// just wait for this rank's rate limit or staging.
 Error late_source(std::span<const SourceProgress> sources);
 
-/// What a restore without a plan waits for, for the log: "source ranks 1, 2 of 4 to publish 'state'". Empty: it waits for
-/// nothing that others do.
+/// What a restore without a plan waits for, for the log: "source ranks 1, 2 of 4 to publish 'state'". Without a publisher, also
+/// who has gone. Empty: it waits for nothing that others do.
 std::string awaited_text(const Situation& situation);
 /// The same before it knows who publishes `from`.
 std::string publishers_of(const std::string& from);

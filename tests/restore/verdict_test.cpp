@@ -99,6 +99,8 @@ BOOST_AUTO_TEST_CASE(a_wait_for_a_plan_names_who_is_waited_for) {
   situation.possible = {2};
   situation.step = 7;
   BOOST_TEST(awaited_text(situation) == "member 2 to publish step 7 of 'state'");
+  situation.departed = {{3, wire::Presence::left}, {4, wire::Presence::lost}};
+  BOOST_TEST(awaited_text(situation) == "member 2 to publish step 7 of 'state' (member 3 has left, member 4 is lost)");
   situation.published = {{.layout_rank = 1, .step = 7}};
   situation.undescribed = {1};
   BOOST_TEST(awaited_text(situation) == "source rank 1 to describe 'state'");
