@@ -587,6 +587,9 @@ void RestoreOperation::finish() {
   if (left && left->planning && run_) {  // parts may have been under way when their source was lost
     error_ = with_last_gaps(error_, left->planning->plan, left->missing, left->unavailable.lost);
   }
+  if (error_ && (run_ || search_)) {
+    error_ = with_missing_bytes(error_, *target_.wanted.manifest, left && left->planning && !target_.only);
+  }
   release();
   stages_.enter(error_ ? Stage::failed : Stage::done);
   deadline_.stop();

@@ -310,4 +310,30 @@ std::exception_ptr with_last_gaps(const std::exception_ptr& error, const Plan& p
   }
 }
 
+std::exception_ptr with_missing_bytes(const std::exception_ptr& error, const Manifest& wanted, bool resumable) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& reason) {
+    const std::vector<Gap>& gaps = reason.gaps();
+    if (reason.code() != ErrorCode::peer_lost || gaps.empty()) return error;
+    std::map<TensorKey, ByteCount> item_bytes;
+    for (const TensorLayout& tensor : wanted.tensors) {
+      item_bytes.emplace(tensor.spec.key, item_size(tensor.spec.dtype));
+    }
+    ByteCount bytes = 0;
+    for (const Gap& gap : gaps) {
+      const auto found = item_bytes.find({gap.fqn, gap.state});
+      if (found == item_bytes.end()) return error;  // of another member of an exchange
+      bytes += move::bytes_of_box(gap.box, found->second);
+    }
+    const bool one = gaps.size() == 1;
+    const std::string text = fmt::format("{}; {} box{} ({}) {} missing{}", reason.what(), gaps.size(), one ? "" : "es",
+                                         support::human_bytes(bytes), one ? "is" : "are",
+                                         resumable ? ", and resume() waits for another holder" : "");
+    return std::make_exception_ptr(Error(reason.code(), text, gaps, reason.ranks()));
+  } catch (...) {  // of the caller's
+    return error;
+  }
+}
+
 }  // namespace shardwire::restore

@@ -89,5 +89,8 @@ std::exception_ptr with_gaps(const std::exception_ptr& error, const std::vector<
 /// other error stays. `missing`: of `plan`.
 std::exception_ptr with_last_gaps(const std::exception_ptr& error, const Plan& plan, std::span<const PieceBox> missing,
                                   std::span<const Rank> lost);
+/// The error of a loss, with the number and the bytes of its boxes in its text; `resumable`: and that Restore::resume() waits for
+/// another holder. Any other error stays. `wanted`: manifest of the target.
+std::exception_ptr with_missing_bytes(const std::exception_ptr& error, const Manifest& wanted, bool resumable);
 
 }  // namespace shardwire::restore

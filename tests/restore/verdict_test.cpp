@@ -81,6 +81,32 @@ BOOST_AUTO_TEST_CASE(a_loss_lists_what_is_missing_in_the_end_and_has_no_holder) 
   BOOST_TEST((with_last_gaps(of_caller, plan, missing, std::vector<Rank>{Rank{0}}) == of_caller));
 }
 
+BOOST_AUTO_TEST_CASE(a_loss_says_how_much_is_missing_and_whether_the_restore_can_be_resumed) {
+  const TensorSpec spec{{"a", "m"}, DType::f32, {8}};
+  const Manifest wanted{.ranks = 1, .tensors = {{spec, Layout::replicated()}}};
+  const Gap first{"a", "m", {{1}, {2}}, Rank{0}};
+  const Gap second{"a", "m", {{4}, {4}}, Rank{0}};
+  const auto text = [&](ErrorCode code, const std::vector<Gap>& gaps, bool resumable) {
+    const Error before(code, "gone", gaps, {Rank{3}});
+    try {
+      std::rethrow_exception(with_missing_bytes(std::make_exception_ptr(before), wanted, resumable));
+    } catch (const Error& error) {
+      BOOST_TEST((error.code() == code));
+      BOOST_TEST((error.gaps() == gaps));
+      BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{3}}));
+      return std::string(error.what());
+    }
+  };
+  BOOST_TEST(text(ErrorCode::peer_lost, {first}, true) ==
+             "gone; 1 box (8 B) is missing, and resume() waits for another holder");
+  BOOST_TEST(text(ErrorCode::peer_lost, {first, second}, false) == "gone; 2 boxes (24 B) are missing");
+  BOOST_TEST(text(ErrorCode::peer_lost, {}, true) == "gone");
+  BOOST_TEST(text(ErrorCode::peer_lost, gaps_of("of another member"), true) == "gone");
+  BOOST_TEST(text(ErrorCode::timed_out, {first}, true) == "gone");
+  const auto of_caller = std::make_exception_ptr(1);
+  BOOST_TEST((with_missing_bytes(of_caller, wanted, true) == of_caller));
+}
+
 BOOST_AUTO_TEST_CASE(sources_that_keep_up_are_named_only_if_all_do) {
   std::vector<SourceProgress> sources(2);
   sources[0] = {.rank = Rank{0}, .outstanding_bytes = 10, .keeps_up = true};

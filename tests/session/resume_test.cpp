@@ -309,6 +309,8 @@ struct Halves {
     const Error error = failure_of([&] { restore.wait(); });
     BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
     BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
+    BOOST_TEST(says(error, "(2.05 kB)"), error.what());  // half of the tensor
+    BOOST_TEST(says(error, " missing, and resume() waits for another holder"), error.what());
     return restore;
   }
   // Nothing is committed: bytes of the second half are as they were.
