@@ -457,12 +457,15 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
   };
   state->cancel = on_run([](restore::RestoreOperation& run) { run.fail(cancelled()); });
   state->proceed = on_run([](restore::RestoreOperation& run) { run.proceed(); });
-  state->end_here = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
+  // Also while another thread ends the session, which is not open any more then.
+  state->end_here = [session = weak_from_this(), on = std::weak_ptr<Loop>(loop),
+                     weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
-    const auto open = owner ? owner->open_loop() : nullptr;
+    const auto here = on.lock();
     const auto still = weak.lock();
-    if (!open || !open->is_current() || !still) return;
+    if (!owner || !here || !here->is_current() || !still) return;
     if (still->run == nullptr) return still->finish({}, {}, cancelled());  // its task is posted, and finds it ended
+    if (!owner->core_) return;                                             // it ends, and the restore with it
     restore::RestoreOperation& run = *still->run;
     owner->core_->stop_writing(run);
     if (!still->completion().is_done()) owner->core_->abandon(run);

@@ -19,6 +19,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -392,6 +393,32 @@ BOOST_AUTO_TEST_CASE(a_callback_destroys_a_restore_that_another_thread_has_just_
   // The session still works.
   alone.session.restore(alone.wanted(), within(patience)).wait();
   BOOST_TEST(alone.target.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_callback_destroys_restores_while_another_thread_ends_the_session) {
+  const Deadline deadline(120s);
+  Alone alone;
+  const auto start = [&] { return alone.session.restore(alone.wanted(), of_nothing_published()); };
+  std::optional<Restore> running = start();
+  Restore failed = start();
+  failed.cancel();
+  BOOST_TEST((failure_of([&] { failed.wait(); }).code() == ErrorCode::cancelled));
+  std::optional<Restore> posted;
+  std::future<void> ended;
+  in_callback_after(
+      alone,
+      [&] {
+        posted = start();
+        ended = std::async(std::launch::async, [&] { const Session ending(std::move(alone.session)); });
+      },
+      [&] {
+        // Unsupported in a callback, and invalid once the session is closed.
+        const auto resume = [&] { failed.resume(patience); };
+        while (failure_of(resume).code() == ErrorCode::unsupported) std::this_thread::yield();
+        running.reset();
+        posted.reset();
+      });
+  ended.get();
 }
 
 BOOST_AUTO_TEST_CASE(what_a_log_sink_throws_comes_out_of_wait) {
