@@ -40,7 +40,6 @@ class RoundsTask final : public RunningRestore, private transport::Driven {
 
   void start() override;
   void directory_changed() override;
-  bool payload(const wire::PayloadHeader&, transport::Incoming&) override { return false; }
   bool caller_failed(const std::exception_ptr&) override { return false; }
   void fabric_broke(const std::exception_ptr& error) override;
   void stop_writing() override;

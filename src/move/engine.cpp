@@ -4,13 +4,21 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <utility>
 
 namespace shardwire::move {
 
+void PayloadTable::arrived(transport::Incoming& incoming) const {
+  const wire::PayloadHeader header = wire::decode_header(incoming.header());
+  const auto after = engines_.upper_bound(header.request);
+  if (after == engines_.begin() || !std::prev(after)->second->payload(header, incoming)) incoming.discard();
+}
+
 Engine::Engine(memory::CopyQueue& copies, std::shared_ptr<StagingPool> staging, const EngineOptions& options,
                Requests& requests, Events& events)
-    : staging_(std::move(staging)),
+    : payloads_(options.payloads),
+      staging_(std::move(staging)),
       shared_(std::make_shared<Shared>(
           Shared{.copies = copies,
                  .requests = requests,
@@ -28,12 +36,15 @@ Engine::Engine(memory::CopyQueue& copies, std::shared_ptr<StagingPool> staging, 
       collective_(make_collective(shared_, options.rounds)) {
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  payloads_.remove(*this);
+}
 
 void Engine::limit(std::uint32_t peer, const PeerLimits& limits) {
   auto& peers = shared_->peers;
   if (peers.size() <= peer) peers.resize(peer + std::size_t{1});
   peers[peer].limits = limits;
+  payloads_.add(limits.first_request, *this);
   packed_->limit(peer, limits.max_pack_bytes);
   zcopy_->limit(peer, limits.max_pack_bytes);
 }
@@ -116,6 +127,7 @@ std::optional<RateLimiter::WallClock::time_point> Engine::pump(RateLimiter::Wall
 bool Engine::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
   const auto found = shared_->open.find(header.request);
   if (found == shared_->open.end()) return false;
+  messages_are_copied_ = messages_are_copied_ && incoming.is_copied();
   const auto request = found->second;
   return request->payload(header, incoming);
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,10 +15,29 @@
 
 namespace shardwire::move {
 
+class Engine;
+
+/// Tells which engine a payload is for: its request has a number of that engine.
+/// Threads: the session's thread only.
+class PayloadTable {
+ public:
+  /// Numbers from `first_request` up to the next that was added are of `engine`. Ownership: borrows it until remove().
+  void add(std::uint64_t first_request, Engine& engine) { engines_[first_request] = &engine; }
+  void remove(const Engine& engine) {
+    std::erase_if(engines_, [&](const auto& range) { return range.second == &engine; });
+  }
+  /// Discards a payload that no engine has asked for.
+  void arrived(transport::Incoming& incoming) const;
+
+ private:
+  std::map<std::uint64_t, Engine*> engines_;  // by the first number of a range
+};
+
 struct EngineOptions {
   ByteCount ingress_bytes_per_second = 0;
   bool digests = false;
   const CostModel& costs;
+  PayloadTable& payloads;
   CollectiveRounds* rounds = nullptr;       ///< of the method collective; null: none
   Tally::Now now = &Tally::WallClock::now;  ///< for the tally
 };
@@ -56,9 +77,11 @@ class Engine {
   }
   /// Posts everything that may be posted at this time. Returns when to call again if only the rate limit prevents more.
   std::optional<RateLimiter::WallClock::time_point> pump(RateLimiter::WallClock::time_point now);
-  /// False if it answers none of our requests; after stop() always false.
+  /// Called by the table. False if it answers none of our requests; after stop() always false.
   bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming);
 
+  /// Every message that has answered a request was a copy: see transport::Incoming::is_copied().
+  [[nodiscard]] bool messages_are_copied() const { return messages_are_copied_; }
   [[nodiscard]] bool complete() const { return shared_->tally.done_bytes() == shared_->tally.expected_bytes(); }
   /// As complete(), apart from parts of dropped peers that no other transfer has taken over.
   [[nodiscard]] bool settled() const {
@@ -90,6 +113,7 @@ class Engine {
   [[nodiscard]] MethodEngine& engine_of(const Transfer& transfer) const;
   [[nodiscard]] std::array<MethodEngine*, 6> all() const;
 
+  PayloadTable& payloads_;
   std::shared_ptr<StagingPool> staging_;  // owners: this engine and the owner that keeps it for the next
   std::shared_ptr<Shared> shared_;        // owners: this engine, its methods and completions in flight
   std::unique_ptr<MethodEngine> local_;
@@ -98,6 +122,7 @@ class Engine {
   std::unique_ptr<MessageMethod> packed_;
   std::unique_ptr<MessageMethod> zcopy_;
   std::unique_ptr<MethodEngine> collective_;
+  bool messages_are_copied_ = true;
 };
 
 }  // namespace shardwire::move

@@ -24,6 +24,9 @@
 namespace shardwire::telemetry {
 class Trace;
 }
+namespace shardwire::move {
+class PayloadTable;
+}
 
 namespace shardwire::restore {
 
@@ -67,6 +70,7 @@ struct Context : SourceContext {
   RestoreCache& cache;
   memory::Copier& copier;
   memory::DeviceCopies& copies;
+  move::PayloadTable& payloads;
   const CostModel& costs;
   std::function<SessionFacts()> facts;
   /// The restore has ended: it is destroyed in a later loop iteration.

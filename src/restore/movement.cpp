@@ -72,6 +72,7 @@ Movement::Movement(const Context& context, Reports reports, const Target& target
   const move::EngineOptions engine_options{.ingress_bytes_per_second = options.ingress_bytes_per_second,
                                            .digests = digests_,
                                            .costs = context.costs,
+                                           .payloads = context.payloads,
                                            .rounds = rounds,
                                            .now = [&clock = context.clock] { return clock.now(); }};
   engine_ = std::make_unique<move::Engine>(context.copies, staging_, engine_options, requests, events);
@@ -443,7 +444,7 @@ Movement::Proof Movement::proof_of(const move::Transfer& transfer) const {
   if (sources_[transfer.peer]->state() == Source::State::released) return Proof::all;  // confirmed
   if (target_.options.verify == Verify::digest) return Proof::none;
   const auto by = move::carrier_of(transfer.method);
-  if (by == move::Carrier::messages) return messages_are_copied_ ? Proof::all : Proof::none;
+  if (by == move::Carrier::messages) return messages_are_copied() ? Proof::all : Proof::none;
   if (by != move::Carrier::mapping && by != move::Carrier::reads) return Proof::none;
   const Binding& binding = sources_[transfer.peer]->binding();
   if (by == move::Carrier::mapping) {

@@ -56,12 +56,7 @@ class Movement final : private move::Requests, private move::Events {
   ~Movement();
 
   void start(std::shared_ptr<const std::vector<move::Transfer>> transfers);
-  bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
-    messages_are_copied_ = messages_are_copied_ && incoming.is_copied();
-    return engine_->payload(header, incoming);
-  }
-  /// Every message so far, of other restores too, was a copy: see transport::Incoming::is_copied().
-  [[nodiscard]] bool messages_are_copied() const { return messages_are_copied_; }
+  [[nodiscard]] bool messages_are_copied() const { return engine_->messages_are_copied(); }
   /// Posts all permitted transfers. Call it after every change.
   void advance();
   /// Call it often: checks that silent sources are alive.
@@ -195,7 +190,6 @@ class Movement final : private move::Requests, private move::Events {
   std::vector<move::TransferPart> rotten_;  // have arrived and do not count
   bool stopped_ = false;
   bool moved_ = false;
-  bool messages_are_copied_ = true;
   bool ended_ = false;  // the restore has ended before its sources could confirm
 };
 

@@ -143,10 +143,6 @@ void RestoreOperation::enter(Stage stage) {
   if (context_.probe != nullptr) context_.probe->entered(stage);
 }
 
-bool RestoreOperation::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
-  return movement() != nullptr && movement()->payload(header, incoming);
-}
-
 // --- plan, run, commit ---
 
 void RestoreOperation::on_planned(std::shared_ptr<Planning> planning) {

@@ -65,7 +65,6 @@ class RestoreOperation final : public RunningRestore {
 
   void start() override;
   void directory_changed() override { search_ ? search_->directory_changed() : discovery_.directory_changed(); }
-  bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override;
   bool caller_failed(const std::exception_ptr& error) override;
   void fabric_broke(const std::exception_ptr& error) override;
   void stop_writing() override;

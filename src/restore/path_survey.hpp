@@ -28,7 +28,6 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
 
   void start() override;
   void directory_changed() override;
-  bool payload(const wire::PayloadHeader&, transport::Incoming&) override { return false; }
   bool caller_failed(const std::exception_ptr& error) override {
     const bool runs = done_ != nullptr;
     end({}, error);

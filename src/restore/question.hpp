@@ -23,7 +23,6 @@ class Question : public RunningRestore {
       look();
     });
   }
-  bool payload(const wire::PayloadHeader&, transport::Incoming&) final { return false; }
   bool caller_failed(const std::exception_ptr& error) final {
     const bool runs = !answered();
     fail(error);

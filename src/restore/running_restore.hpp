@@ -3,9 +3,6 @@
 
 #include <exception>
 
-#include "transport/transport.hpp"
-#include "wire/payload_header.hpp"
-
 namespace shardwire {
 
 /// A restore, or another long operation on peers, as the session's core sees it: receives the session's events, and
@@ -19,8 +16,6 @@ class RunningRestore {
   virtual void directory_changed() = 0;
   /// Addresses of members have come, or that they are not there.
   virtual void addresses_came() {}
-  /// A payload for one of this restore's requests; false if it belongs to another.
-  virtual bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) = 0;
   /// A callback of the caller's, such as its log sink, has thrown. False: this has ended, and cannot report it.
   virtual bool caller_failed(const std::exception_ptr& error) = 0;
   /// The fabric as a whole has failed.

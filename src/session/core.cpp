@@ -92,7 +92,7 @@ Core::Core(Loop& loop, Setup setup)
   std::vector<transport::Fabric*> driven;
   for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
     transport::Fabric& fabric = (*setup_.fabrics)[i];
-    fabric.on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });
+    fabric.on_message([this](transport::Incoming& incoming) { payloads_.arrived(incoming); });
     driven.push_back(&fabric);
   }
   driver_ = std::make_unique<FabricDriver>(loop_, std::move(driven), setup_.options.progress.spin,
@@ -119,6 +119,7 @@ Core::Core(Loop& loop, Setup setup)
                        restore_cache_,
                        *copier_,
                        *copies_,
+                       payloads_,
                        setup_.options.costs,
                        [this] { return facts(); },
                        [this](RunningRestore& restore) { finished(restore); },
@@ -311,14 +312,6 @@ void Core::attach(Connection& connection, const wire::Attach& attach) {
   attached_.check(reader, attach);
   connection.send(wire::Attached{});
   attached_.add(reader, attach, acceptor_.release(connection));
-}
-
-void Core::payload_arrived(transport::Incoming& incoming) {
-  const wire::PayloadHeader header = wire::decode_header(incoming.header());
-  for (const auto& restore : restores_) {
-    if (restore->payload(header, incoming)) return;
-  }
-  incoming.discard();
 }
 
 void Core::publish(std::shared_ptr<detail::PublicationState> publication) {

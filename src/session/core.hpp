@@ -12,6 +12,7 @@
 #include "control/membership.hpp"
 #include "memory/copier.hpp"
 #include "memory/device_copies.hpp"
+#include "move/engine.hpp"
 #include "paths/fabric_driver.hpp"
 #include "paths/path_choice.hpp"
 #include "peers/keeper_link.hpp"
@@ -131,7 +132,6 @@ class Core : private Membership::Host {
   /// The connection becomes a socket for a fabric.
   void attach(Connection& connection, const wire::Attach& attach);
   void announce(const detail::PublicationState& publication, bool live);
-  void payload_arrived(transport::Incoming& incoming);
   /// Makes progress until nothing writes into these destinations any more, for at most a second.
   void end_receives(const std::function<bool()>& written);
 
@@ -141,6 +141,7 @@ class Core : private Membership::Host {
   Acceptor acceptor_;
   Membership membership_;
   restore::Metadata metadata_;
+  move::PayloadTable payloads_;
   std::unique_ptr<memory::Copier> copier_;
   std::unique_ptr<memory::DeviceCopies> copies_;  // on the copier's threads, and on devices
   FabricTable fabric_table_;

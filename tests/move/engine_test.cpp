@@ -34,9 +34,10 @@ struct Region final : transport::RemoteRegion {
 /// A fabric's incoming payload; calling the function that receive() stores in `pending` completes it.
 class Payload final : public transport::Incoming {
  public:
-  Payload(Bytes bytes, Pending& pending) : bytes_(std::move(bytes)), pending_(pending) {}
+  Payload(Bytes bytes, const wire::PayloadHeader& header, bool is_copied, Pending& pending)
+      : bytes_(std::move(bytes)), header_(header), is_copied_(is_copied), pending_(pending) {}
 
-  [[nodiscard]] transport::ByteView header() const override { return {}; }
+  [[nodiscard]] transport::ByteView header() const override { return header_.bytes(); }
   [[nodiscard]] ByteCount payload_bytes() const override { return bytes_.size(); }
   using Incoming::receive;
   void receive(std::span<const transport::Memory> into, transport::Completion done) override {
@@ -51,18 +52,30 @@ class Payload final : public transport::Incoming {
       done(outcome);
     });
   }
-  void discard() override {}
+  void discard() override { discarded = true; }
+  [[nodiscard]] bool is_copied() const override { return is_copied_; }
+
+  bool discarded = false;
 
  private:
   Bytes bytes_;
+  wire::EncodedHeader header_;
+  bool is_copied_;
   Pending& pending_;
+};
+
+/// Of several engines, as a session has them.
+struct Payloads {
+  PayloadTable table;
+  std::uint64_t next_range = 1000;
 };
 
 /// Peers that all hold the same rows, and a restore that wants them, each at its own position.
 class Bench final : public Requests, public Events, transport::Endpoint {
  public:
-  explicit Bench(std::uint32_t pieces)
-      : rows_(static_cast<Extent>(pieces) * rows_of_piece),
+  explicit Bench(std::uint32_t pieces, std::shared_ptr<Payloads> payloads = std::make_shared<Payloads>())
+      : payloads_(std::move(payloads)),
+        rows_(static_cast<Extent>(pieces) * rows_of_piece),
         source_(static_cast<std::size_t>(rows_ * row_bytes)),
         target_(static_cast<std::size_t>(2 * rows_ * row_bytes)) {
     for (std::size_t i = 0; i < source_.size(); ++i) source_[i] = static_cast<std::byte>((i * 7 + i / 251) % 253 + 1);
@@ -72,7 +85,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   void limit(std::size_t max_message_ranges) {
     for (std::uint32_t peer = 0; peer < peer_count; ++peer) {
       engine.limit(peer, {.max_pack_bytes = 4 * row_bytes,
-                          .first_request = 1000 * (peer + std::uint64_t{1}),
+                          .first_request = payloads_->next_range += 1000,
                           .max_ranges = 4,
                           .max_read_bytes = 1u << 20,
                           .max_reads = 2,
@@ -130,8 +143,10 @@ class Bench final : public Requests, public Events, transport::Endpoint {
         bytes.insert(bytes.end(), from, from + box.size[1]);
       }
     }
-    Payload payload(std::move(bytes), arriving);
-    return engine.payload({.request = request.number, .part = static_cast<std::uint32_t>(first)}, payload);
+    Payload payload(std::move(bytes), {.request = request.number, .part = static_cast<std::uint32_t>(first)}, copied,
+                    arriving);
+    payloads_->table.arrived(payload);
+    return !payload.discarded;
   }
   /// Starts all payloads of a request.
   bool deliver(const Asked& request) {
@@ -189,6 +204,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   std::set<std::uint64_t> awaited;  // requests whose refusal would be reported
   Pending arriving;
   int failures = 0;
+  bool copied = false;  // messages from now on
   std::vector<transport::MemoryPlace> read_into{};
 
  private:
@@ -210,6 +226,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   [[nodiscard]] transport::Path path(const transport::MemoryPlace&) const override { return {}; }
   void abort() override {}
 
+  std::shared_ptr<Payloads> payloads_;
   Extent rows_;
   Bytes source_;
   Bytes target_;
@@ -224,7 +241,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
  public:
   Engine engine{copies_,
                 std::make_shared<StagingPool>(32 * row_bytes, 4 * row_bytes),
-                {.ingress_bytes_per_second = 0, .digests = false, .costs = costs_},
+                {.ingress_bytes_per_second = 0, .digests = false, .costs = costs_, .payloads = payloads_->table},
                 static_cast<Requests&>(*this),
                 static_cast<Events&>(*this)};
 };
@@ -550,6 +567,45 @@ BOOST_DATA_TEST_CASE(a_refusal_is_heard_until_all_of_a_request_is_in_place, mess
   for (const auto& request : requests) BOOST_TEST(!bench.deliver(request));  // a second time
   bench.finish();
   BOOST_TEST(bench.awaited.empty());
+}
+
+BOOST_DATA_TEST_CASE(a_payload_reaches_the_engine_that_has_asked_for_it, message_methods, method) {
+  const auto payloads = std::make_shared<Payloads>();
+  Bench first(1, payloads);
+  Bench second(1, payloads);
+  for (Bench* one : {&first, &second}) {
+    one->add(1, method, 0);
+    one->engine.pump(RateLimiter::WallClock::now());
+  }
+  first.copied = true;
+  first.run();
+  BOOST_TEST(first.engine.complete());
+  BOOST_TEST(first.all_in_place());
+  BOOST_TEST(second.engine.tally().done_bytes() == 0U);
+  second.run();
+  BOOST_TEST(second.engine.complete());
+  BOOST_TEST(second.all_in_place());
+  BOOST_TEST(first.engine.messages_are_copied());
+  BOOST_TEST(!second.engine.messages_are_copied());
+}
+
+BOOST_DATA_TEST_CASE(a_payload_that_nobody_has_asked_for_is_discarded, message_methods, method) {
+  const auto payloads = std::make_shared<Payloads>();
+  Bench bench(1, payloads);
+  Bench::Asked request;
+  {
+    Bench ended(1, payloads);
+    ended.add(0, method, 0);
+    ended.engine.pump(RateLimiter::WallClock::now());
+    BOOST_REQUIRE(!ended.asked.empty());
+    request = ended.asked.front();
+    ended.engine.stop();
+  }
+  BOOST_TEST(!bench.deliver(request));
+  request.number = 0;  // before all ranges: a header of another form
+  BOOST_TEST(!bench.deliver(request));
+  BOOST_TEST(bench.arriving.empty());
+  BOOST_TEST(bench.failures == 0);
 }
 
 BOOST_DATA_TEST_CASE(nothing_is_awaited_or_taken_after_stop, message_methods, method) {
