@@ -40,10 +40,8 @@ class RoundsTask final : public RunningRestore, private transport::Driven {
 
   void start() override;
   void directory_changed() override;
-  bool caller_failed(const std::exception_ptr&) override { return false; }
   void fabric_broke(const std::exception_ptr& error) override;
-  void stop_writing() override;
-  [[nodiscard]] bool written() const override { return true; }  // the thread of the exchange waits for the last round
+  void stop_writing() override;  // written() says true: the thread of the exchange waits for the last round
   void abandon() override;
 
  private:

@@ -43,7 +43,7 @@ TransportPath path_over(const std::string& name, const transport::Path& path) {
 }  // namespace
 
 PathSurvey::PathSurvey(const Context& context, std::string from, Duration timeout, Done done)
-    : context_(context),
+    : Question(context, from),
       from_(std::move(from)),
       timeout_(timeout),
       deadline_(context.clock.now() + timeout),
@@ -59,14 +59,8 @@ void PathSurvey::start() {
   directory_changed();
 }
 
-void PathSurvey::directory_changed() {
-  if (surveying_ || !done_) return;
-  try {
-    watch_ = context_.membership.watch(from_);
-    if (context_.directory.knows(from_)) survey();
-  } catch (const Error&) {
-    end({}, std::current_exception());
-  }
+void PathSurvey::look() {
+  if (!surveying_ && context_.directory.knows(from_)) survey();
 }
 
 // The rendezvous may not have forwarded this process's own publications yet.
@@ -142,12 +136,6 @@ void PathSurvey::timed_out() {
   }
   const std::string why = fmt::format("it has not answered within {:.3g} s", seconds_of(timeout_));
   for (std::size_t i = 0; i < peers_.size() && done_; ++i) resolve(i, why);
-}
-
-void PathSurvey::abandon() {
-  if (!done_) return;
-  std::exchange(done_, nullptr)(
-      {}, std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed while paths were looked for")));
 }
 
 void PathSurvey::end(std::vector<PeerPath> paths, const std::exception_ptr& error) {

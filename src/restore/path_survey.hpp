@@ -8,7 +8,7 @@
 
 #include "restore/context.hpp"
 #include "restore/device_reach.hpp"
-#include "restore/running_restore.hpp"
+#include "restore/question.hpp"
 #include "restore/source.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/paths.hpp"
@@ -18,7 +18,7 @@ namespace shardwire::restore {
 /// Session::paths() on the loop: drives a Source for every member that publishes a name until it is bound over every
 /// common fabric, under an empty lease, and reports the abilities of each endpoint.
 /// Threads: loop thread only.
-class PathSurvey final : public RunningRestore, private Source::Listener {
+class PathSurvey final : public Question, private Source::Listener {
  public:
   using Done = std::function<void(std::vector<PeerPath>, const std::exception_ptr&)>;
 
@@ -27,16 +27,7 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
   ~PathSurvey() override;
 
   void start() override;
-  void directory_changed() override;
-  bool caller_failed(const std::exception_ptr& error) override {
-    const bool runs = done_ != nullptr;
-    end({}, error);
-    return runs;
-  }
-  void fabric_broke(const std::exception_ptr& error) override { end({}, error); }
-  void stop_writing() override {}
-  [[nodiscard]] bool written() const override { return true; }
-  void abandon() override;
+  void fabric_broke(const std::exception_ptr& error) override { fail(error); }
 
  private:
   struct Peer {
@@ -56,6 +47,9 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
   void on_confirmed(Source&) override {}
 
   [[nodiscard]] std::vector<wire::PublicationRecord> publications() const;
+  void look() override;
+  void fail(const std::exception_ptr& error) override { end({}, error); }
+  [[nodiscard]] bool answered() const override { return !done_; }
   void survey();
   void ask(std::size_t index);
   /// Ends the survey of this peer.
@@ -67,13 +61,11 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
   [[nodiscard]] PeerPath path_of(const Peer& peer, const Devices& devices) const;
   [[nodiscard]] PeerPath path_of_own(const Peer& peer, const Devices& devices) const;
 
-  const Context& context_;
   std::string from_;
   Duration timeout_;
   Clock::Time deadline_;
   Done done_;  // empty once it ran
   Timer timer_;
-  Membership::Watch watch_;
   Catalog nothing_{Rank{0}, 1};  // is wanted
   TensorPlaces no_places_;
   DeviceReach reach_;

@@ -28,9 +28,6 @@ class Question : public RunningRestore {
     fail(error);
     return runs;
   }
-  void fabric_broke(const std::exception_ptr&) final {}
-  void stop_writing() final {}
-  [[nodiscard]] bool written() const final { return true; }
   void abandon() final { fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed"))); }
 
  protected:

@@ -16,16 +16,16 @@ class RunningRestore {
   virtual void directory_changed() = 0;
   /// Addresses of members have come, or that they are not there.
   virtual void addresses_came() {}
-  /// A callback of the caller's, such as its log sink, has thrown. False: this has ended, and cannot report it.
-  virtual bool caller_failed(const std::exception_ptr& error) = 0;
+  /// A callback of the caller's, such as its log sink, has thrown. False: this has ended, or cannot report it.
+  virtual bool caller_failed(const std::exception_ptr&) { return false; }
   /// The fabric as a whole has failed.
-  virtual void fabric_broke(const std::exception_ptr& error) = 0;
+  virtual void fabric_broke(const std::exception_ptr&) {}
 
   // The session ends, in this order:
   /// Begins nothing more, and cuts off incoming data.
-  virtual void stop_writing() = 0;
+  virtual void stop_writing() {}
   /// Whether all writes have ended.
-  [[nodiscard]] virtual bool written() const = 0;
+  [[nodiscard]] virtual bool written() const { return true; }
   /// Reports cancelled; nothing may be called afterwards but the destructor.
   virtual void abandon() = 0;
 };
