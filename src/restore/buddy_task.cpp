@@ -41,7 +41,7 @@ std::vector<int> CopiesMade::awaited() const {
   std::vector<int> members;
   for (const int member : request_.members) {
     if (context_.directory.presence(member) != wire::Presence::there) continue;
-    const auto said = context_.directory.publication(name_for(request_.name), member);
+    const auto said = context_.directory.publication(roster_.name(), member);
     if (!said || said->step < request_.step) members.push_back(member);
   }
   return members;
@@ -63,6 +63,7 @@ BuddyTask::BuddyTask(const Context& context, Request request, Done done)
     : Question(context, request.name),
       request_(std::move(request)),
       done_(std::move(done)),
+      said_(context, CopiesMade::name_for(request_.name)),
       descriptions_(context, RestoreOptions().notice,
                     {.holders = [this] { return published(); },
                      .described = [this] { look(); },
@@ -84,7 +85,7 @@ void BuddyTask::start() {
 }
 
 BuddyTask::Records BuddyTask::published() const {
-  return one_of_each_rank(context_.directory.publications(request_.name));
+  return one_of_each_rank(roster_.publications());
 }
 
 BuddyTask::Records BuddyTask::one_of_each_rank(Records records) const {
@@ -99,8 +100,7 @@ BuddyTask::Records BuddyTask::one_of_each_rank(Records records) const {
 
 // A member that is done may have retired the step. Who has not looked yet would wait for it in vain.
 BuddyTask::Records BuddyTask::with_those_done(Records all) const {
-  for (wire::PublicationRecord& done :
-       one_of_each_rank(context_.directory.publications(CopiesMade::name_for(request_.name)))) {
+  for (wire::PublicationRecord& done : one_of_each_rank(said_.publications())) {
     if (done.step < request_.step) continue;
     const auto known = std::ranges::find(all, done.layout_rank, &wire::PublicationRecord::layout_rank);
     if (known == all.end()) {
@@ -113,9 +113,8 @@ BuddyTask::Records BuddyTask::with_those_done(Records all) const {
 }
 
 void BuddyTask::look() {
-  const std::string name_of_done = CopiesMade::name_for(request_.name);
-  said_ = context_.membership.watch(name_of_done);
-  if (!context_.directory.knows(request_.name) || !context_.directory.knows(name_of_done)) return;
+  said_.follow();
+  if (!roster_.is_known() || !said_.is_known()) return;
   const Records there = published();
   const Records all = with_those_done(there);
   const bool behind = std::ranges::any_of(all, [&](const auto& one) { return one.step < request_.step; });

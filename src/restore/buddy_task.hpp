@@ -98,7 +98,7 @@ class BuddyTask final : public Question {
   Request request_;
   Done done_;  // empty once it ran
   bool patient_ = true;
-  Membership::Watch said_;  // of what members are done with
+  RosterView said_;  // what members are done with
   Descriptions descriptions_;
   Timer patience_;
   Timer timer_;

@@ -101,7 +101,7 @@ Discovery::Discovery(const Context& context, Events events, const Target& target
     : context_(context),
       events_(std::move(events)),
       options_(target.options),
-      name_(context, target),
+      roster_(context, target),
       wanted_(target.wanted),
       callbacks_([this](const std::exception_ptr& error) { failed(error); }),
       descriptions_(context, target.options.notice,
@@ -124,7 +124,7 @@ void Discovery::start() {
 void Discovery::directory_changed() {
   if (!running_) return;
   callbacks_.run([this] {
-    watch_ = context_.membership.watch(options_.name);
+    roster_.follow();
     try_to_plan();
   });
 }
@@ -153,7 +153,7 @@ void Discovery::stop() {
 // --- known publications ---
 
 Discovery::Records Discovery::sources() const {
-  auto records = name_.publications();
+  auto records = roster_.publications();
   if (options_.step) std::erase_if(records, [&](const auto& record) { return record.step != *options_.step; });
   if (!options_.step && options_.step_rule != StepRule::newest_complete) keep_one_origin(records);
   return records;
@@ -178,7 +178,7 @@ Discovery::Records Discovery::in_scope(Records records) const {
 
 int Discovery::source_ranks() const {
   const auto& manifests = context_.metadata.manifests;
-  for (const auto& record : name_.publications()) {
+  for (const auto& record : roster_.publications()) {
     if (const auto found = manifests.find(record.manifest); found != manifests.end()) return found->second->ranks;
   }
   return 0;
@@ -190,9 +190,9 @@ Situation Discovery::situation() const {
           .step = options_.step,
           .target = wanted_.catalog->layout_rank(),
           .member = context_.member,
-          .published = name_.publications(),
+          .published = roster_.publications(),
           .source_ranks = source_ranks(),
-          .possible = name_.possible(0, options_.step),
+          .possible = roster_.possible(0, options_.step),
           .departed = context_.directory.departed(),
           .gaps = last_gaps_,
           .absent = last_absent_,
@@ -212,7 +212,7 @@ Error Discovery::late() const {
 
 std::string Discovery::awaited() const {
   if (planning_now_) return "";
-  if (!context_.directory.knows(options_.name)) return publishers_of(options_.name);
+  if (!roster_.is_known()) return publishers_of(options_.name);
   return awaited_text(situation());
 }
 
@@ -231,9 +231,9 @@ void Discovery::try_to_plan(bool asks) {
   Records records = sources();
   if (records.empty()) {
     // Sources at another step still tell the number of ranks.
-    const Records others = name_.publications();
-    const bool known = context_.directory.knows(options_.name) && descriptions_.fetch(others, in_scope(others));
-    if (!known || !name_.possible(source_ranks(), options_.step).empty() || waits_for_keepers()) return;
+    const Records others = roster_.publications();
+    const bool known = roster_.is_known() && descriptions_.fetch(others, in_scope(others));
+    if (!known || !roster_.possible(source_ranks(), options_.step).empty() || waits_for_keepers()) return;
     context_.membership.require_rendezvous(fmt::format("the other publishers of '{}'", options_.name));
     throw nobody_publishes(situation());
   }
@@ -257,7 +257,7 @@ void Discovery::try_to_plan(bool asks) {
   const bool one_step =
       std::ranges::all_of(records, [&](const auto& record) { return record.step == records.front().step; });
   const std::optional<std::int64_t> step = chooses() ? records.front().step : options_.step;
-  const bool all = open_ranks(records, {.ranks = ranks}).empty() || name_.possible(ranks, step).empty();
+  const bool all = open_ranks(records, {.ranks = ranks}).empty() || roster_.possible(ranks, step).empty();
   if (all && one_step) return make_plan(records, !left_out_);
   if (waits_for_grace(records, one_step)) return;
   if (!one_step) throw steps_differ(situation());
@@ -290,7 +290,7 @@ Discovery::Records Discovery::choose_step(Records records, bool asks) {
     const wire::PublicationRecord newest = by_preference(records).front().records.front();
     const auto known = context_.metadata.manifests.find(newest.manifest);
     const bool described = known != context_.metadata.manifests.end();
-    if (described && name_.possible(known->second->ranks, newest.step).empty() && !waits_for_keepers()) {
+    if (described && roster_.possible(known->second->ranks, newest.step).empty() && !waits_for_keepers()) {
       throw incomplete_plan(false);
     }
     return next;
@@ -486,14 +486,14 @@ void Discovery::planned(bool everybody) {
   }
   if (!last_gaps_.empty()) {
     if (overtaken_) return try_to_plan();  // a plan of the current state decides whether to wait
-    const bool final = everybody || name_.possible(planning_->from.ranks, options_.step).empty();
+    const bool final = everybody || roster_.possible(planning_->from.ranks, options_.step).empty();
     if (final && !waits_for_keepers()) throw incomplete_plan(false);
     ranks_waits_.clear();  // the next change begins a wait: each plan costs time
     return;
   }
   if (resolved.refusal && is_older(planning_->records)) return pass_over(planning_->records, *resolved.refusal);
   if (resolved.refusal) throw Error(*resolved.refusal);
-  const Records published = name_.publications();
+  const Records published = roster_.publications();
   const StateOf taken = StateOf::of(planning_->records.front());
   planning_->incomplete_steps = step_choice_.incomplete_before(published, taken);
   if (!options_.step) warn_of_higher_step(context_, options_.name, published, taken);
@@ -510,7 +510,7 @@ void Discovery::failed(const std::exception_ptr& error) {
       code == ErrorCode::layout_mismatch || code == ErrorCode::step_mismatch || code == ErrorCode::peer_lost;
   if (!running_ || together_ || !by_content) return events_.failed(error);
   grace_.stop();
-  record_check_.ask(name_.publications(), [this, error](const Records& stale) {
+  record_check_.ask(roster_.publications(), [this, error](const Records& stale) {
     return stale.empty() ? events_.failed(error) : begin_anew(stale);
   });
 }
@@ -529,7 +529,7 @@ void Discovery::begin_anew(const Records& stale) {
 
 // Errors: throws Error{peer_lost} if publications of the step may exist that this member does not hear of.
 Error Discovery::incomplete_plan(bool at_deadline) const {
-  if (options_.step && name_.publications().size() > sources().size()) {
+  if (options_.step && roster_.publications().size() > sources().size()) {
     context_.membership.require_rendezvous(
         fmt::format("the publishers of step {} of '{}'", *options_.step, options_.name));
   }

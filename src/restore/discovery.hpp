@@ -162,13 +162,12 @@ class Discovery {
   const Context& context_;
   Events events_;
   const RestoreOptions& options_;
-  NameView name_;
+  RosterView roster_;
   Wanted wanted_;
   Callbacks callbacks_;
   Descriptions descriptions_;
   RecordCheck record_check_;
   Timer grace_;
-  Membership::Watch watch_;
   std::shared_ptr<Planning> earlier_;
   bool used_earlier_ = false;
   std::shared_ptr<Planning> planning_;  // owners: this and the planning job

@@ -64,10 +64,10 @@ std::vector<wire::PublicationRecord> later_ranks(const Planning& planning,
 }
 
 // Members are left that may still publish such ranks.
-bool awaits_later_ranks(const Planning& planning, const NameView& name) {
+bool awaits_later_ranks(const Planning& planning, const RosterView& roster) {
   const int ranks = planning.from.ranks;
   return !open_ranks(planning.records, {.ranks = ranks}).empty() &&
-         !name.possible(ranks, planning.records.front().step).empty();
+         !roster.possible(ranks, planning.records.front().step).empty();
 }
 
 // `planning`: copied. `later`: at least one, ascending by layout rank, with their manifests. Pure.
@@ -110,14 +110,14 @@ HolderSearch::HolderSearch(const Context& context, const Target& target, std::un
                            std::exception_ptr loss, Events events)
     : context_(context),
       target_(target),
-      name_(context, target),
+      roster_(context, target),
       unfinished_(std::move(unfinished)),
       missing_bytes_(bytes_missing(*unfinished_, *target.wanted.manifest)),
       loss_(std::move(loss)),
       events_(std::move(events)),
       callbacks_(events_.failed),
       descriptions_(context, target.options.notice,
-                    {.holders = [this] { return later_ranks(*unfinished_->planning, name_.publications()); },
+                    {.holders = [this] { return later_ranks(*unfinished_->planning, roster_.publications()); },
                      .described = [this] { look(); },
                      .failed = events_.failed}),
       keepers_(context.clock),
@@ -126,9 +126,9 @@ HolderSearch::HolderSearch(const Context& context, const Target& target, std::un
 
 bool HolderSearch::may_find(const Context& context, const Target& target, const Planning& planning) {
   if (target.only) return false;
-  const NameView name(context, target);
-  return has_keepers(context) || !later_ranks(planning, name.publications()).empty() ||
-         awaits_later_ranks(planning, name);
+  const RosterView roster(context, target);
+  return has_keepers(context) || !later_ranks(planning, roster.publications()).empty() ||
+         awaits_later_ranks(planning, roster);
 }
 
 void HolderSearch::start() {
@@ -148,14 +148,14 @@ void HolderSearch::stop() {
 void HolderSearch::directory_changed() {
   if (callbacks_.ended() || found_) return;
   callbacks_.run([this] {
-    watch_ = context_.membership.watch(target_.options.name);
+    roster_.follow();
     look();
   });
 }
 
 void HolderSearch::look() {
-  if (found_ || planning_now_ || !context_.directory.knows(target_.options.name)) return;
-  const Records published = name_.publications();
+  if (found_ || planning_now_ || !roster_.is_known()) return;
+  const Records published = roster_.publications();
   note_lost(published);
   refuse_others(published);
   add_copies(*unfinished_->planning, published);
@@ -171,7 +171,7 @@ void HolderSearch::look() {
 }
 
 bool HolderSearch::may_find_more() const {
-  return awaits_later_ranks(*unfinished_->planning, name_) ||
+  return awaits_later_ranks(*unfinished_->planning, roster_) ||
          (has_keepers(context_) && context_.clock.now() - began_ < target_.options.notice);
 }
 

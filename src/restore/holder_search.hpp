@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "control/membership.hpp"
 #include "restore/callbacks.hpp"
 #include "restore/context.hpp"
 #include "restore/descriptions.hpp"
@@ -68,14 +67,13 @@ class HolderSearch {
 
   const Context& context_;
   const Target& target_;
-  NameView name_;
+  RosterView roster_;
   std::unique_ptr<Unfinished> unfinished_;
   const ByteCount missing_bytes_;
   std::exception_ptr loss_;
   Events events_;
   Callbacks callbacks_;
   Descriptions descriptions_;
-  Membership::Watch watch_;
   Timer keepers_;
   Clock::Time began_;
   Records tried_;  // later ranks that do not hold all that is missing

@@ -19,7 +19,7 @@ InventoryTask::InventoryTask(const Context& context, Request request, Done done)
       request_(std::move(request)),
       done_(std::move(done)),
       descriptions_(context, RestoreOptions().notice,
-                    {.holders = [this] { return published(); },
+                    {.holders = [this] { return roster_.publications(); },
                      .described = [this] { look(); },
                      .failed = [this](const std::exception_ptr& error) { end({}, error); }}),
       timer_(context.clock) {
@@ -30,15 +30,9 @@ void InventoryTask::start() {
   directory_changed();
 }
 
-InventoryTask::Records InventoryTask::published() const {
-  auto records = context_.directory.publications(request_.from);
-  std::ranges::stable_sort(records, {}, &wire::PublicationRecord::layout_rank);
-  return records;
-}
-
 void InventoryTask::look() {
-  if (!context_.directory.knows(request_.from)) return;
-  const Records all = published();
+  if (!roster_.is_known()) return;
+  const Records all = roster_.publications();
   if (!descriptions_.fetch(all, all)) return;
   Inventory inventory = inventory_of(all);
   if (request_.until_final) {
@@ -120,7 +114,7 @@ Inventory InventoryTask::inventory_of(const Records& all) const {
 std::vector<int> InventoryTask::undescribed() const {
   const Metadata& known = context_.metadata;
   std::vector<int> ranks;
-  for (const auto& record : published()) {
+  for (const auto& record : roster_.publications()) {
     if (!known.manifests.contains(record.manifest) || !known.values.contains(record.values)) {
       ranks.push_back(record.layout_rank);
     }
@@ -140,8 +134,8 @@ void InventoryTask::timed_out() {
   std::vector<Rank> absent;
   std::string what = "the publishers are not known yet";
   callbacks_.run([&] {
-    if (!context_.directory.knows(request_.from)) return;
-    const Inventory inventory = inventory_of(published());
+    if (!roster_.is_known()) return;
+    const Inventory inventory = inventory_of(roster_.publications());
     absent = inventory.absent;
     what = inventory.publishers.empty() ? "nobody publishes it" : "some ranks do not publish it";
   });

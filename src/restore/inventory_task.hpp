@@ -36,7 +36,6 @@ class InventoryTask final : public Question {
  private:
   using Records = Descriptions::Records;
 
-  [[nodiscard]] Records published() const;
   [[nodiscard]] Records chosen(const Records& all) const;
   [[nodiscard]] std::vector<int> awaited(const Records& all, std::int64_t step, int ranks) const;
   [[nodiscard]] Inventory inventory_of(const Records& all) const;

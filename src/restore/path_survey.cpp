@@ -43,8 +43,7 @@ TransportPath path_over(const std::string& name, const transport::Path& path) {
 }  // namespace
 
 PathSurvey::PathSurvey(const Context& context, std::string from, Duration timeout, Done done)
-    : Question(context, from),
-      from_(std::move(from)),
+    : Question(context, std::move(from)),
       timeout_(timeout),
       deadline_(context.clock.now() + timeout),
       done_(std::move(done)),
@@ -60,14 +59,14 @@ void PathSurvey::start() {
 }
 
 void PathSurvey::look() {
-  if (!surveying_ && context_.directory.knows(from_)) survey();
+  if (!surveying_ && roster_.is_known()) survey();
 }
 
 // The rendezvous may not have forwarded this process's own publications yet.
 std::vector<wire::PublicationRecord> PathSurvey::publications() const {
-  auto records = context_.directory.publications(from_);
+  auto records = roster_.publications();
   std::erase_if(records, [&](const auto& record) { return record.member == context_.member; });
-  if (const auto own = context_.own_publication(from_)) {
+  if (const auto own = context_.own_publication(roster_.name())) {
     records.push_back({.member = context_.member, .layout_rank = to_int(own->layout_rank)});
   }
   std::ranges::sort(records, {}, &wire::PublicationRecord::layout_rank);
@@ -96,14 +95,14 @@ void PathSurvey::ask(std::size_t index) {
   Source::Listener& listener = *this;
   peer.source = std::make_unique<Source>(
       context_, listener, PathInputs{context_.fabrics, reach_},
-      Source::Options{.from = from_, .fabrics = {.deadline = deadline_, .connect = SourceFabrics::Connect::every}},
+      Source::Options{.from = roster_.name(), .fabrics = {.deadline = deadline_, .connect = SourceFabrics::Connect::every}},
       index, std::move(nothing));
   peer.source->start(Source::Leasing::first);
 }
 
 void PathSurvey::on_lost(Source& source, const std::exception_ptr& error) {
   Peer& peer = peers_[source.index()];
-  const auto now = context_.directory.publication(from_, peer.record.member);
+  const auto now = context_.directory.publication(roster_.name(), peer.record.member);
   const bool replaced = source.state() == Source::State::withdrawn && now && now->generation != peer.record.generation;
   if (replaced && !peer.resolved) {
     source.release();
@@ -131,7 +130,7 @@ void PathSurvey::timed_out() {
     return end({}, std::make_exception_ptr(Error(
                        ErrorCode::timed_out,
                        fmt::format("the rendezvous (member 0) did not name the publishers of '{1}' within {0:.3g} s",
-                                   seconds_of(timeout_), from_),
+                                   seconds_of(timeout_), roster_.name()),
                        std::vector<Rank>{Rank{0}})));
   }
   const std::string why = fmt::format("it has not answered within {:.3g} s", seconds_of(timeout_));

@@ -61,7 +61,6 @@ class PathSurvey final : public Question, private Source::Listener {
   [[nodiscard]] PeerPath path_of(const Peer& peer, const Devices& devices) const;
   [[nodiscard]] PeerPath path_of_own(const Peer& peer, const Devices& devices) const;
 
-  std::string from_;
   Duration timeout_;
   Clock::Time deadline_;
   Done done_;  // empty once it ran

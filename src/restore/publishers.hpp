@@ -8,9 +8,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/directory.hpp"
+#include "control/membership.hpp"
 #include "restore/context.hpp"
 #include "restore/descriptions.hpp"
 #include "restore/target.hpp"
@@ -96,14 +98,22 @@ JobLayout side_of(std::span<const wire::PublicationRecord> records,
 /// The holder in `side`, which is side_of(records), of each publication.
 std::vector<Rank> holders_of(std::span<const wire::PublicationRecord> records, const JobLayout& side);
 
-/// What this member knows of the name that a restore reads from.
+/// What this member knows of the publishers of a name.
 /// Threads: loop thread only.
-class NameView {
+class RosterView {
  public:
-  /// Ownership: borrows both.
-  NameView(const Context& context, const Target& target) : context_(context), target_(target) {}
+  /// `target`: publications that it excludes are left out; null: none are. Ownership: borrows both.
+  RosterView(const Context& context, std::string name, const Target* target = nullptr)
+      : context_(context), name_(std::move(name)), target_(target) {}
+  /// Of the name that a restore reads from.
+  RosterView(const Context& context, const Target& target) : RosterView(context, target.options.name, &target) {}
 
-  /// Live publications, at any step, by layout rank; without those that were found withdrawn.
+  /// Keeps the roster up to date. Call it after every change of the directory. Errors: see Membership::watch().
+  void follow() { watch_ = context_.membership.watch(name_); }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  /// The roster has arrived.
+  [[nodiscard]] bool is_known() const { return context_.directory.knows(name_); }
+  /// Live publications, at any step, by layout rank.
   [[nodiscard]] std::vector<wire::PublicationRecord> publications() const;
   /// Members that may still publish at `step`, or at any, one of `ranks` layout ranks; none if this member would not hear
   /// of it. 0 ranks: unknown.
@@ -111,7 +121,9 @@ class NameView {
 
  private:
   const Context& context_;
-  const Target& target_;
+  std::string name_;
+  const Target* target_;
+  Membership::Watch watch_;
 };
 
 /// StepRule::newest_complete, and a step that several sessions have published: which state to plan next. A step that was planned and had no holder of some wanted element is

@@ -7,6 +7,7 @@
 
 #include "restore/callbacks.hpp"
 #include "restore/context.hpp"
+#include "restore/publishers.hpp"
 #include "restore/running_restore.hpp"
 #include "shardwire/error.hpp"
 
@@ -19,7 +20,7 @@ class Question : public RunningRestore {
   void directory_changed() final {
     if (answered()) return;
     callbacks_.run([this] {
-      watch_ = context_.membership.watch(watched_);
+      roster_.follow();
       look();
     });
   }
@@ -32,10 +33,10 @@ class Question : public RunningRestore {
 
  protected:
   /// Ownership: borrows the context.
-  Question(const Context& context, std::string watched)
+  Question(const Context& context, std::string name)
       : context_(context),
         callbacks_([this](const std::exception_ptr& error) { fail(error); }),
-        watched_(std::move(watched)) {}
+        roster_(context, std::move(name)) {}
 
   /// Looks for the answer, after every change of the directory.
   virtual void look() = 0;
@@ -45,10 +46,7 @@ class Question : public RunningRestore {
 
   const Context& context_;
   Callbacks callbacks_;
-
- private:
-  std::string watched_;
-  Membership::Watch watch_;
+  RosterView roster_;
 };
 
 }  // namespace shardwire::restore

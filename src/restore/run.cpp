@@ -306,7 +306,7 @@ void Run::on_silent(const Silence::Found& found) {
 
 void Run::find_copies() {
   if (!target_.outlives_sources) return;
-  add_copies(*planning_, NameView(context_, target_).publications());
+  add_copies(*planning_, RosterView(context_, target_).publications());
 }
 
 // A box that nobody holds any more, and nobody may hold later, ends the restore at once.
