@@ -11,12 +11,12 @@
 
 #include "catalog/tensor_places.hpp"
 #include "control/gathers.hpp"
+#include "control/operation.hpp"
 #include "exchange/failure_notices.hpp"
 #include "exchange/group.hpp"
 #include "memory/copy_queue.hpp"
 #include "paths/fabric_driver.hpp"
 #include "restore/rounds_step.hpp"
-#include "restore/running_restore.hpp"
 #include "runtime/interruption.hpp"
 #include "runtime/loop.hpp"
 #include "shardwire/session.hpp"
@@ -29,10 +29,10 @@ struct RoundsContext {
   Clock& clock;
   FabricDriver& driver;  ///< is used when the session ends, too. The functions below are not called then
   memory::CopyQueue& copies;
-  /// As failure_notices_of(). RunningRestore::directory_changed() says when to ask again.
+  /// As failure_notices_of(). Operation::directory_changed() says when to ask again.
   std::function<FailureNotices()> failure_notices;
-  std::function<void(std::unique_ptr<RunningRestore> rounds)> start;  ///< takes the rounds over and starts them
-  std::function<void(RunningRestore& rounds)> finished;  ///< the rounds are destroyed in a later loop iteration
+  std::function<void(std::unique_ptr<Operation> rounds)> start;  ///< takes the rounds over and starts them
+  std::function<void(Operation& rounds)> finished;  ///< the rounds are destroyed in a later loop iteration
 };
 
 /// The session, as an exchange sees it.

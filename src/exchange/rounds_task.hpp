@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 
+#include "control/operation.hpp"
 #include "exchange/host.hpp"
 #include "move/collective.hpp"
 #include "restore/rounds_step.hpp"
-#include "restore/running_restore.hpp"
 #include "runtime/await.hpp"
 #include "runtime/clock.hpp"
 
@@ -24,7 +24,7 @@ struct RoundsEnd {
 /// The rounds of one step on the session's thread: driven by the fabric driver like a fabric, stopped by the restore
 /// that they write for, by members that are gone or have given up, and by the deadline.
 /// Threads: loop thread only.
-class RoundsTask final : public RunningRestore, private transport::Driven {
+class RoundsTask final : public Operation, private transport::Driven {
  public:
   struct Setup {
     /// Null: this member only takes part for the others. Owners: the exchange and its restore.

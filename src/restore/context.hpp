@@ -10,12 +10,12 @@
 
 #include "control/directory.hpp"
 #include "control/membership.hpp"
+#include "control/operation.hpp"
 #include "memory/copier.hpp"
 #include "memory/device_copies.hpp"
 #include "paths/path_choice.hpp"
 #include "peers/source_link.hpp"
 #include "restore/probe.hpp"
-#include "restore/running_restore.hpp"
 #include "runtime/clock.hpp"
 #include "serve/publication.hpp"
 #include "shardwire/costs.hpp"
@@ -73,8 +73,8 @@ struct Context : SourceContext {
   move::PayloadTable& payloads;
   const CostModel& costs;
   std::function<SessionFacts()> facts;
-  /// The restore has ended: it is destroyed in a later loop iteration.
-  std::function<void(RunningRestore& restore)> finished;
+  /// The operation has ended: it is destroyed in a later loop iteration.
+  std::function<void(Operation& operation)> finished;
   Probe* probe;  ///< null outside of drills
   /// The hosts of this job have keepers: what members have published may be published again once they have gone.
   bool has_keeper;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "control/operation.hpp"
 #include "restore/clocks.hpp"
 #include "restore/destination.hpp"
 #include "restore/discovery.hpp"
@@ -18,7 +19,6 @@
 #include "restore/report.hpp"
 #include "restore/rounds_share.hpp"
 #include "restore/run.hpp"
-#include "restore/running_restore.hpp"
 #include "restore/state.hpp"
 #include "restore/target.hpp"
 
@@ -53,7 +53,7 @@ struct Request {
 /// others may come, has it between two runs. Owns these parts and decides what their failures mean: if only a publication or
 /// a connection is gone, another plan; otherwise the end, once nothing writes to the destination any more.
 /// Threads: loop thread only.
-class RestoreOperation final : public RunningRestore {
+class RestoreOperation final : public Operation {
  public:
   /// `began`: time of the caller's call. `join_seconds`: see StageClock. Ownership: borrows the context.
   RestoreOperation(const Context& context, std::shared_ptr<detail::RestoreState> state, Request request,

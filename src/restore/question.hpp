@@ -5,17 +5,17 @@
 #include <string>
 #include <utility>
 
+#include "control/operation.hpp"
 #include "restore/callbacks.hpp"
 #include "restore/context.hpp"
 #include "restore/publishers.hpp"
-#include "restore/running_restore.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::restore {
 
 /// A long operation that follows the roster of a name until it knows its answer, and moves nothing.
 /// Threads: loop thread only.
-class Question : public RunningRestore {
+class Question : public Operation {
  public:
   void directory_changed() final {
     if (answered()) return;

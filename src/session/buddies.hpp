@@ -40,7 +40,7 @@ class BuddyCopies {
     /// Errors: as SessionState::running().
     std::function<std::shared_ptr<Loop>()> running;
     std::function<const restore::Context&()> context;                    ///< on the loop
-    std::function<void(std::unique_ptr<RunningRestore>)> start;          ///< on the loop
+    std::function<void(std::unique_ptr<Operation>)> start;               ///< on the loop
     std::function<void(const Publication&, Duration timeout)> withdraw;  ///< on the loop
     /// Says to the others that this member is done with its copies of a step.
     std::function<void(const detail::PublicationState& of)> say_copied;

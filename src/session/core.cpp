@@ -98,8 +98,8 @@ Core::Core(Loop& loop, Setup setup)
   driver_ = std::make_unique<FabricDriver>(loop_, std::move(driven), setup_.options.progress.spin,
                                            [this](const Error& error) {
                                              log(LogLevel::error, error.what());
-                                             for (const auto& restore : restores_)
-                                               restore->fabric_broke(std::make_exception_ptr(error));
+                                             for (const auto& operation : operations_)
+                                               operation->fabric_broke(std::make_exception_ptr(error));
                                            });
   context_.emplace(
       restore::Context{{.clock = loop_,
@@ -122,7 +122,7 @@ Core::Core(Loop& loop, Setup setup)
                        payloads_,
                        setup_.options.costs,
                        [this] { return facts(); },
-                       [this](RunningRestore& restore) { finished(restore); },
+                       [this](Operation& operation) { finished(operation); },
                        setup_.probe,
                        keeper_ != nullptr,
                        [this](std::span<const wire::PublicationRecord> records) { links_.look_ahead(records); },
@@ -130,17 +130,17 @@ Core::Core(Loop& loop, Setup setup)
 }
 
 Core::~Core() {
-  for (const auto& restore : restores_) restore->stop_writing();
+  for (const auto& operation : operations_) operation->stop_writing();
   publisher_->serving().stop_packing();  // otherwise a completed send would start the next waiting packing
   copies_->stop();
   copier_.reset();  // ends the running slices
   // Nothing writes into destination memory from here on.
-  end_receives([this] { return std::ranges::all_of(restores_, [](const auto& one) { return one->written(); }); });
-  for (const auto& restore : restores_) restore->abandon();
+  end_receives([this] { return std::ranges::all_of(operations_, [](const auto& one) { return one->written(); }); });
+  for (const auto& operation : operations_) operation->abandon();
   for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
     (*setup_.fabrics)[i].on_message([](transport::Incoming& incoming) { incoming.discard(); });
   }
-  restores_.clear();
+  operations_.clear();
   restore_cache_.clear();
   publisher_.reset();
 }
@@ -161,17 +161,17 @@ void Core::poll_copies() {
   polling_copies_ = false;
 }
 
-void Core::stop_writing(RunningRestore& restore) {
-  restore.stop_writing();
+void Core::stop_writing(Operation& operation) {
+  operation.stop_writing();
   end_receives([&] {
     poll_copies();
-    return restore.written();
+    return operation.written();
   });
 }
 
-void Core::abandon(RunningRestore& restore) {
-  restore.abandon();
-  finished(restore);
+void Core::abandon(Operation& operation) {
+  operation.abandon();
+  finished(operation);
 }
 
 void Core::end_receives(const std::function<bool()>& written) {
@@ -211,7 +211,7 @@ void Core::report_log_failure() {
   if (!log_failure_) return;
   const std::exception_ptr failure = std::exchange(log_failure_, nullptr);
   bool taken = false;
-  for (const auto& restore : restores_) taken = restore->caller_failed(failure) || taken;
+  for (const auto& operation : operations_) taken = operation->caller_failed(failure) || taken;
   if (!taken && !log_failure_) log_failure_ = failure;  // for the next one
 }
 
@@ -359,8 +359,8 @@ void Core::announce(const detail::PublicationState& publication, bool live) {
 
 // --- restores ---
 
-void Core::start(std::unique_ptr<RunningRestore> restore) {
-  RunningRestore& fresh = *restores_.emplace_back(std::move(restore));
+void Core::start(std::unique_ptr<Operation> operation) {
+  Operation& fresh = *operations_.emplace_back(std::move(operation));
   // Before it begins: one that finds all in this process ends at once.
   const std::exception_ptr failure = std::exchange(log_failure_, nullptr);
   if (failure && fresh.caller_failed(failure)) return;
@@ -368,11 +368,11 @@ void Core::start(std::unique_ptr<RunningRestore> restore) {
   fresh.start();
 }
 
-void Core::finished(RunningRestore& restore) {
-  // Deferred: the restore is still on the call stack.
-  defer([this, &restore] {
-    std::erase_if(restores_, [&](const auto& one) { return one.get() == &restore; });
-    if (restores_.empty()) metadata_.trim(directory());
+void Core::finished(Operation& operation) {
+  // Deferred: the operation is still on the call stack.
+  defer([this, &operation] {
+    std::erase_if(operations_, [&](const auto& one) { return one.get() == &operation; });
+    if (operations_.empty()) metadata_.trim(directory());
     sweep();
     log_warnings();
   });
@@ -387,7 +387,7 @@ void Core::log_warnings() {
 }
 
 Kept Core::kept() const {
-  Kept kept{.restores = restores_.size(),
+  Kept kept{.restores = operations_.size(),
             .leases = publisher_->leases().count(),
             .reads = publisher_->leases().reads(),
             .names = membership_.needed_names(),
@@ -415,11 +415,11 @@ void Core::sweep() {
 
 void Core::addresses_came(const wire::Addresses& addresses) {
   links_.receive(addresses);
-  for (const auto& restore : restores_) restore->addresses_came();
+  for (const auto& operation : operations_) operation->addresses_came();
 }
 
 void Core::directory_changed() {
-  for (const auto& restore : restores_) restore->directory_changed();
+  for (const auto& operation : operations_) operation->directory_changed();
   report_orphans();
   if (directory_changed_) directory_changed_();
   sweep();

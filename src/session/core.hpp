@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "control/membership.hpp"
+#include "control/operation.hpp"
 #include "memory/copier.hpp"
 #include "memory/device_copies.hpp"
 #include "move/engine.hpp"
@@ -20,7 +21,6 @@
 #include "restore/cached_restore.hpp"
 #include "restore/context.hpp"
 #include "restore/descriptions.hpp"
-#include "restore/running_restore.hpp"
 #include "serve/memory_table.hpp"
 #include "serve/publisher.hpp"
 #include "session/acceptor.hpp"
@@ -43,7 +43,7 @@ struct Kept {
   bool operator==(const Kept&) const = default;
 };
 
-/// All parts of a session that live on its loop: connections, membership, publications, running restores.
+/// All parts of a session that live on its loop: connections, membership, publications, running operations.
 /// Threads: made, used and destroyed on the loop's thread.
 class Core : private Membership::Host {
  public:
@@ -73,12 +73,12 @@ class Core : private Membership::Host {
   /// Publishes `fresh` in place of `old`, which is withdrawn; see Publisher::replace.
   void replace(const std::shared_ptr<detail::PublicationState>& old, std::shared_ptr<detail::PublicationState> fresh,
                Duration timeout, std::function<void(std::vector<int>)> done);
-  void start(std::unique_ptr<RunningRestore> restore);
-  void finished(RunningRestore& restore);
-  /// Stops a restore without a wait for its peers: from now on nothing writes into its destination. It may end by that.
-  void stop_writing(RunningRestore& restore);
-  /// Ends a restore that has stopped.
-  void abandon(RunningRestore& restore);
+  void start(std::unique_ptr<Operation> operation);
+  void finished(Operation& operation);
+  /// Stops an operation without a wait for its peers: from now on nothing writes into its destination. It may end by that.
+  void stop_writing(Operation& operation);
+  /// Ends an operation that has stopped.
+  void abandon(Operation& operation);
   /// Tells `changed` of every change of the directory, until it is null again.
   void on_directory_changed(std::function<void()> changed) { directory_changed_ = std::move(changed); }
   /// Sends an orderly goodbye on every connection.
@@ -152,7 +152,7 @@ class Core : private Membership::Host {
   restore::RestoreCache restore_cache_;
   Timer sweep_timer_;
   std::optional<restore::Context> context_;  // set once its parts are there
-  std::vector<std::unique_ptr<RunningRestore>> restores_;
+  std::vector<std::unique_ptr<Operation>> operations_;
   std::function<void()> directory_changed_;  // of a running exchange; null: none
   std::uint64_t session_number_ = 0;
   Clock::Time began_{};                  // when the session did, see Membership::Host::seated

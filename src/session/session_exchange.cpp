@@ -69,8 +69,8 @@ class SessionState::Exchanging final : public ExchangeHost {
             .driver = core().driver(),
             .copies = core().copies(),
             .failure_notices = [this] { return failure_notices_of(core().membership(), exchange_); },
-            .start = [this](std::unique_ptr<RunningRestore> rounds) { core().start(std::move(rounds)); },
-            .finished = [this](RunningRestore& rounds) { core().finished(rounds); }};
+            .start = [this](std::unique_ptr<Operation> rounds) { core().start(std::move(rounds)); },
+            .finished = [this](Operation& rounds) { core().finished(rounds); }};
   }
 
  private:

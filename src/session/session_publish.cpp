@@ -327,7 +327,7 @@ BuddyCopies& SessionState::buddies() {
     buddies_ = std::make_unique<BuddyCopies>(BuddyCopies::Host{
         .running = [this] { return running(); },
         .context = [this]() -> const restore::Context& { return core_->context(); },
-        .start = [this](std::unique_ptr<RunningRestore> task) { core_->start(std::move(task)); },
+        .start = [this](std::unique_ptr<Operation> task) { core_->start(std::move(task)); },
         .withdraw = [this](const std::shared_ptr<PublicationState>& publication,
                            Duration timeout) { core_->withdraw(publication, timeout, [](const std::vector<int>&) {}); },
         .say_copied = [this](const PublicationState& of) { say_copied(of); },

@@ -80,12 +80,12 @@ class MadeExchangeHost : public ExchangeHost {
             .copies = *copies_,
             .failure_notices = [this] { return notices_; },
             .start =
-                [this](std::unique_ptr<RunningRestore> rounds) {
+                [this](std::unique_ptr<Operation> rounds) {
                   running_.push_back(std::move(rounds));
                   running_.back()->start();
                 },
             .finished =
-                [this](RunningRestore& rounds) {
+                [this](Operation& rounds) {
                   loop_->post([this, &rounds] {
                     std::erase_if(running_, [&](const auto& one) { return one.get() == &rounds; });
                   });
@@ -97,7 +97,7 @@ class MadeExchangeHost : public ExchangeHost {
   std::unique_ptr<memory::Copier> copier_;
   std::unique_ptr<memory::CopyQueue> copies_;
   std::unique_ptr<FabricDriver> driver_;
-  std::vector<std::unique_ptr<RunningRestore>> running_;
+  std::vector<std::unique_ptr<Operation>> running_;
   FailureNotices notices_;
   Interruption interruption_;
   bool closed_ = false;

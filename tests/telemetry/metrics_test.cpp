@@ -16,6 +16,7 @@ BOOST_AUTO_TEST_SUITE(metrics)
 
 using namespace shardwire;
 using namespace shardwire::telemetry;
+using shardwire::telemetry::Operation;  // sessions have another
 
 namespace {
 

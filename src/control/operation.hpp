@@ -5,12 +5,12 @@
 
 namespace shardwire {
 
-/// A restore, or another long operation on peers, as the session's core sees it: receives the session's events, and
-/// ends with the session.
+/// A restore, or another long call, as the session's core sees it: receives the session's events, and ends with the
+/// session.
 /// Threads: loop thread only.
-class RunningRestore {
+class Operation {
  public:
-  virtual ~RunningRestore() = default;
+  virtual ~Operation() = default;
 
   virtual void start() = 0;
   virtual void directory_changed() = 0;
