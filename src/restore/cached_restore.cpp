@@ -109,7 +109,7 @@ Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding
   ByteCount bytes = 0;
   bool in_place = true;
   bool packed_at_most = true;
-  for (const move::Transfer& transfer : *earlier.transfers) {
+  for (const move::Transfer& transfer : *earlier.chosen.transfers) {
     bytes += move::bytes_of(transfer);
     const Binding& binding = *bindings[transfer.peer];
     const bool direct = reads_in_place(transfer, binding);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -14,11 +13,11 @@
 #include "catalog/tensor_places.hpp"
 #include "geometry/strides.hpp"
 #include "memory/device.hpp"
-#include "move/choice.hpp"
 #include "move/staging.hpp"
 #include "restore/binding.hpp"
 #include "restore/planning.hpp"
 #include "restore/source.hpp"
+#include "restore/transfers.hpp"
 #include "shardwire/plan.hpp"
 
 namespace shardwire::restore {
@@ -34,10 +33,8 @@ struct CachedRestore {
   Replicas replicas = Replicas::spread;
   std::shared_ptr<Planning> planning{};  // no other owner
   std::vector<Binding> bindings{};       // by index of the source
-  std::shared_ptr<const std::vector<move::Transfer>> transfers{};
-  std::map<std::uint32_t, std::string> staged_local{};  // see BoundTransfers
-  std::optional<Method> method{};                       // the method requested
-  move::Predictions predictions{};
+  ChosenTransfers chosen{};
+  std::optional<Method> method{};  // the method requested
   BoxCache placed{};
   std::shared_ptr<move::StagingPool> staging{};
 };

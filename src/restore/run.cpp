@@ -146,7 +146,7 @@ void Run::on_all_bound() {
     // All members vote each time bytes may come in rounds.
     if (rounds_ == nullptr && earlier != nullptr && !sources_.bound_anew() &&
         keeps_transfers(*earlier, target_.method, target_.catalog())) {
-      chosen_ = {std::move(earlier->transfers), std::move(earlier->staged_local), std::move(earlier->predictions)};
+      chosen_ = std::move(earlier->chosen);
       return begin();
     }
     BoundTransfers bound = make_transfers(*planning_, sources_.bindings(), target_.destination(), paths());
@@ -486,9 +486,7 @@ bool Run::keep_in(CachedRestore& cached) {
   cached.staging = take_staging();
   cached.planning = std::move(planning_);
   cached.bindings = sources_.take_bindings();
-  cached.transfers = std::move(chosen_.transfers);
-  cached.staged_local = std::move(chosen_.staged_local);
-  cached.predictions = std::move(chosen_.predictions);
+  cached.chosen = std::move(chosen_);
   return true;
 }
 

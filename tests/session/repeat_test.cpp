@@ -238,10 +238,8 @@ BOOST_AUTO_TEST_CASE(memory_of_a_device_is_read_with_a_lease_alone) {
           .manifest = nullptr,
           .planning = nullptr,
           .bindings = {},
-          .transfers = std::make_shared<const std::vector<move::Transfer>>(1, transfer),
-          .staged_local = {},
+          .chosen = {std::make_shared<const std::vector<move::Transfer>>(1, transfer), {}, {}},
           .method = std::nullopt,
-          .predictions = {},
           .placed = {},
           .staging = nullptr};
       std::vector<restore::Binding> bindings(1);
