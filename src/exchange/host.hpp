@@ -32,7 +32,7 @@ struct RoundsContext {
   /// As failure_notices_of(). Operation::directory_changed() says when to ask again.
   std::function<FailureNotices()> failure_notices;
   std::function<void(std::unique_ptr<Operation> rounds)> start;  ///< takes the rounds over and starts them
-  std::function<void(Operation& rounds)> finished;  ///< the rounds are destroyed in a later loop iteration
+  std::function<void(Operation& rounds)> finished;               ///< the rounds are destroyed in a later loop iteration
 };
 
 /// The session, as an exchange sees it.

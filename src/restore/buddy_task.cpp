@@ -15,10 +15,7 @@
 namespace shardwire::restore {
 
 CopiesMade::CopiesMade(const Context& context, Request request, Done done)
-    : Question(context, name_for(request.name)),
-      request_(std::move(request)),
-      done_(std::move(done)),
-      timer_(context.clock) {
+    : Question(context, name_for(request.name), request.timeout), request_(std::move(request)), done_(std::move(done)) {
 }
 
 // Names of publications have a limited length.
@@ -27,14 +24,14 @@ std::string CopiesMade::name_for(const std::string& name) {
 }
 
 void CopiesMade::start() {
-  if (request_.members.empty()) return end(nullptr);
-  timer_.start(request_.timeout, [this] {
-    const std::vector<int> silent = awaited();
-    end(std::make_exception_ptr(
-        Error(ErrorCode::timed_out, fmt::format("members {} are not done with their copies", support::list_of(silent)),
-              support::ranks_of(silent))));
-  });
-  directory_changed();
+  request_.members.empty() ? end(nullptr) : Question::start();
+}
+
+void CopiesMade::timed_out() {
+  const std::vector<int> silent = awaited();
+  end(std::make_exception_ptr(Error(ErrorCode::timed_out,
+                                    fmt::format("members {} are not done with their copies", support::list_of(silent)),
+                                    support::ranks_of(silent))));
 }
 
 std::vector<int> CopiesMade::awaited() const {
@@ -60,7 +57,7 @@ void CopiesMade::end(const std::exception_ptr& error) {
 }
 
 BuddyTask::BuddyTask(const Context& context, Request request, Done done)
-    : Question(context, request.name),
+    : Question(context, request.name, request.timeout),
       request_(std::move(request)),
       done_(std::move(done)),
       said_(context, CopiesMade::name_for(request_.name)),
@@ -68,8 +65,7 @@ BuddyTask::BuddyTask(const Context& context, Request request, Done done)
                     {.holders = [this] { return published(); },
                      .described = [this] { look(); },
                      .failed = [this](const std::exception_ptr& error) { end({}, error); }}),
-      patience_(context.clock),
-      timer_(context.clock) {
+      patience_(context.clock) {
 }
 
 void BuddyTask::start() {
@@ -77,11 +73,12 @@ void BuddyTask::start() {
     patient_ = false;
     directory_changed();
   });
-  timer_.start(request_.timeout, [this] {
-    end({}, std::make_exception_ptr(
-                Error(ErrorCode::timed_out, "its publishers did not tell where and what they are within the timeout")));
-  });
-  directory_changed();
+  Question::start();
+}
+
+void BuddyTask::timed_out() {
+  end({}, std::make_exception_ptr(
+              Error(ErrorCode::timed_out, "its publishers did not tell where and what they are within the timeout")));
 }
 
 BuddyTask::Records BuddyTask::published() const {

@@ -38,12 +38,12 @@ class CopiesMade final : public Question {
   [[nodiscard]] std::vector<int> awaited() const;
   void look() override;
   void fail(const std::exception_ptr& error) override { end(error); }
+  void timed_out() override;
   [[nodiscard]] bool answered() const override { return !done_; }
   void end(const std::exception_ptr& error);
 
   Request request_;
   Done done_;  // empty once it ran
-  Timer timer_;
 };
 
 /// Finds the publications of other hosts that this member is to copy, once all ranks have published a step: follows the
@@ -92,6 +92,7 @@ class BuddyTask final : public Question {
   [[nodiscard]] Records with_those_done(Records all) const;
   void look() override;
   void fail(const std::exception_ptr& error) override { end({}, error); }
+  void timed_out() override;
   [[nodiscard]] bool answered() const override { return !done_; }
   void end(Found found, const std::exception_ptr& error);
 
@@ -101,7 +102,6 @@ class BuddyTask final : public Question {
   RosterView said_;  // what members are done with
   Descriptions descriptions_;
   Timer patience_;
-  Timer timer_;
 };
 
 }  // namespace shardwire::restore

@@ -15,19 +15,13 @@
 namespace shardwire::restore {
 
 InventoryTask::InventoryTask(const Context& context, Request request, Done done)
-    : Question(context, request.from),
+    : Question(context, request.from, request.timeout),
       request_(std::move(request)),
       done_(std::move(done)),
       descriptions_(context, RestoreOptions().notice,
                     {.holders = [this] { return roster_.publications(); },
                      .described = [this] { look(); },
-                     .failed = [this](const std::exception_ptr& error) { end({}, error); }}),
-      timer_(context.clock) {
-}
-
-void InventoryTask::start() {
-  timer_.start(request_.timeout, [this] { timed_out(); });
-  directory_changed();
+                     .failed = [this](const std::exception_ptr& error) { end({}, error); }}) {
 }
 
 void InventoryTask::look() {

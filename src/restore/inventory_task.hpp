@@ -10,7 +10,6 @@
 
 #include "restore/descriptions.hpp"
 #include "restore/question.hpp"
-#include "runtime/clock.hpp"
 #include "shardwire/inventory.hpp"
 
 namespace shardwire::restore {
@@ -31,8 +30,6 @@ class InventoryTask final : public Question {
   /// `done` runs once.
   InventoryTask(const Context& context, Request request, Done done);
 
-  void start() override;
-
  private:
   using Records = Descriptions::Records;
 
@@ -44,13 +41,12 @@ class InventoryTask final : public Question {
   void fail(const std::exception_ptr& error) override { end({}, error); }
   [[nodiscard]] bool answered() const override { return !done_; }
   void require_possible(const Inventory& inventory, const Records& all) const;
-  void timed_out();
+  void timed_out() override;
   void end(Inventory inventory, const std::exception_ptr& error);
 
   Request request_;
   Done done_;  // empty once it ran
   Descriptions descriptions_;
-  Timer timer_;
 };
 
 }  // namespace shardwire::restore

@@ -43,20 +43,13 @@ TransportPath path_over(const std::string& name, const transport::Path& path) {
 }  // namespace
 
 PathSurvey::PathSurvey(const Context& context, std::string from, Duration timeout, Done done)
-    : Question(context, std::move(from)),
-      timeout_(timeout),
+    : Question(context, std::move(from), timeout),
       deadline_(context.clock.now() + timeout),
       done_(std::move(done)),
-      timer_(context.clock),
       reach_(nothing_, no_places_) {
 }
 
 PathSurvey::~PathSurvey() = default;
-
-void PathSurvey::start() {
-  timer_.start(timeout_, [this] { timed_out(); });
-  directory_changed();
-}
 
 void PathSurvey::look() {
   if (!surveying_ && roster_.is_known()) survey();
@@ -95,7 +88,8 @@ void PathSurvey::ask(std::size_t index) {
   Source::Listener& listener = *this;
   peer.source = std::make_unique<Source>(
       context_, listener, PathInputs{context_.fabrics, reach_},
-      Source::Options{.from = roster_.name(), .fabrics = {.deadline = deadline_, .connect = SourceFabrics::Connect::every}},
+      Source::Options{.from = roster_.name(),
+                      .fabrics = {.deadline = deadline_, .connect = SourceFabrics::Connect::every}},
       index, std::move(nothing));
   peer.source->start(Source::Leasing::first);
 }

@@ -26,7 +26,6 @@ class PathSurvey final : public Question, private Source::Listener {
   PathSurvey(const Context& context, std::string from, Duration timeout, Done done);
   ~PathSurvey() override;
 
-  void start() override;
   void fabric_broke(const std::exception_ptr& error) override { fail(error); }
 
  private:
@@ -54,17 +53,15 @@ class PathSurvey final : public Question, private Source::Listener {
   void ask(std::size_t index);
   /// Ends the survey of this peer.
   void resolve(std::size_t index, const std::string& failure);
-  void timed_out();
+  void timed_out() override;
   void end(std::vector<PeerPath> paths, const std::exception_ptr& error);
 
   [[nodiscard]] std::vector<PeerPath> paths() const;
   [[nodiscard]] PeerPath path_of(const Peer& peer, const Devices& devices) const;
   [[nodiscard]] PeerPath path_of_own(const Peer& peer, const Devices& devices) const;
 
-  Duration timeout_;
   Clock::Time deadline_;
-  Done done_;  // empty once it ran
-  Timer timer_;
+  Done done_;                    // empty once it ran
   Catalog nothing_{Rank{0}, 1};  // is wanted
   TensorPlaces no_places_;
   DeviceReach reach_;

@@ -9,6 +9,7 @@
 #include "restore/callbacks.hpp"
 #include "restore/context.hpp"
 #include "restore/publishers.hpp"
+#include "runtime/clock.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::restore {
@@ -17,6 +18,10 @@ namespace shardwire::restore {
 /// Threads: loop thread only.
 class Question : public Operation {
  public:
+  void start() override {
+    timer_.start(timeout_, [this] { timed_out(); });
+    directory_changed();
+  }
   void directory_changed() final {
     if (answered()) return;
     callbacks_.run([this] {
@@ -33,20 +38,25 @@ class Question : public Operation {
 
  protected:
   /// Ownership: borrows the context.
-  Question(const Context& context, std::string name)
+  Question(const Context& context, std::string name, Duration timeout)
       : context_(context),
         callbacks_([this](const std::exception_ptr& error) { fail(error); }),
-        roster_(context, std::move(name)) {}
+        roster_(context, std::move(name)),
+        timeout_(timeout),
+        timer_(context.clock) {}
 
   /// Looks for the answer, after every change of the directory.
   virtual void look() = 0;
   /// Ends with this error, unless it has ended.
   virtual void fail(const std::exception_ptr& error) = 0;
+  virtual void timed_out() = 0;
   [[nodiscard]] virtual bool answered() const = 0;
 
   const Context& context_;
   Callbacks callbacks_;
   RosterView roster_;
+  const Duration timeout_;
+  Timer timer_;
 };
 
 }  // namespace shardwire::restore
