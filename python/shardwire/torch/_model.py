@@ -143,7 +143,8 @@ class Memories:
     def first(self, tensor: torch.Tensor, name: Any) -> Any:
         """The name of the first tensor of this memory: `name` if it is this one."""
         this = tensor, name
-        address = tensor.data_ptr() or id(tensor)  # without elements it has no address
+        # Without elements it has no address. memory_of() refuses other layouts.
+        address = (tensor.data_ptr() if tensor.layout is torch.strided else 0) or id(tensor)
         known = self._first.setdefault(address, this)
         if known is this:
             return name

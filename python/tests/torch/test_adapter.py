@@ -344,6 +344,16 @@ def test_tensors_without_memory_are_refused(session):
         swt.publish_state_dict(session, {"w": torch.empty(2, device="meta")})
 
 
+def test_a_sparse_tensor_in_a_target_is_refused_by_name(session):
+    source, target = nn.Linear(3, 3), nn.Linear(3, 3)
+    target.weight = nn.Parameter(torch.eye(3).to_sparse())
+    before = target.bias.detach().clone()
+    with swt.publish(session, source, step=1, name="sparse"):
+        with pytest.raises(sw.Unsupported, match="weight:param is a Parameter of layout torch.sparse_coo"):
+            swt.restore_into(session, target, name="sparse", timeout=20)
+    assert torch.equal(target.bias, before)
+
+
 def partial(rank: int, world: int) -> None:
     mesh = DeviceMesh("cpu", list(range(world)))
     tensor = DTensor.from_local(torch.ones(3), mesh, [Partial()])
