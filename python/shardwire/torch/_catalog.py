@@ -6,18 +6,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch import nn
 
-from .. import Catalog, Error, TensorKey, Unsupported
+from .. import Error, TensorKey, Unsupported
 from .._types import Absent
 from ._absent import OneElement
 from ._dtensor import is_dtensor
+from ._entries import Entries, each_object
 from ._layouts import REPLICATED, Local, Parameter, Ranks, local_of
 from ._lists import is_one, require_no_item, sent_tensors, without_tensors
-from ._model import Memories, add_tensor, buffers, extra_states, modules, parameters
+from ._model import Memories, buffers, extra_states, modules, parameters
 from ._optimizers import Optimized, Optimizers, list_of, optimized
 from ._places import Places
 from ._values import is_same
@@ -46,14 +47,6 @@ def without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def by_object(values: Iterable[tuple[TensorKey, Any]]) -> Iterator[tuple[list[str], str, Any]]:
-    """The names under which each object is: options of a group are one object, under each of its parameters."""
-    found: dict[tuple[str, int], tuple[list[str], Any]] = {}
-    for key, value in values:
-        found.setdefault((key.state, id(value)), ([], value))[0].append(key.fqn)
-    return ((fqns, state, value) for (state, _), (fqns, value) in found.items())
-
-
 @dataclasses.dataclass(frozen=True)
 class Parts:
     """What a model and its optimizers consist of."""
@@ -62,16 +55,32 @@ class Parts:
     parameters: list[Parameter]
     optimized: list[Optimized]
 
-    def named(self, ranks: Ranks) -> Iterator[tuple[str, Sequence[str], str, Local]]:
-        """Of each parameter and persistent buffer: its name, further names, the state under which it is published, and its part here."""
-        yield from ((one.fqn, one.aliases, PARAM, one.local) for one in self.parameters)
-        yield from ((fqn, aliases, BUFFER, local_of(buffer, ranks)) for (fqn, *aliases), buffer in buffers(self.modules))
+    def entries(self, ranks: Ranks) -> Entries:
+        """Parameters and persistent buffers, each under one of its names."""
+        entries = Entries()
+        for one in self.parameters:
+            entries.add(TensorKey(one.fqn, PARAM), one.local, one.aliases)
+        for (fqn, *aliases), buffer in buffers(self.modules):
+            entries.add(TensorKey(fqn, BUFFER), local_of(buffer, ranks), aliases)
+        return entries
 
 
 def parts_of(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks) -> Parts:
     named = modules(model)
     found = parameters(named, ranks)
     return Parts(named, found, optimized(found, optimizers))
+
+
+def entries_of(model: nn.Module, ranks: Ranks) -> Entries:
+    """The parameters and persistent buffers of a model, each under one of its names.
+
+    The `source` of a parameter's part is the tensor under which optimizers keep its state.
+    """
+    parts = parts_of(model, [], ranks)
+    entries = parts.entries(ranks)
+    for one in parts.parameters:
+        entries.tensors[TensorKey(one.fqn, PARAM)] = dataclasses.replace(one.local, source=one.key)
+    return entries
 
 
 class ModelCatalog:
@@ -84,7 +93,6 @@ class ModelCatalog:
     def __init__(self, parts: Parts, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks, wanting: bool,
                  absent: Absences | None = None) -> None:
         self.ranks = ranks
-        self.catalog = Catalog(ranks.own, ranks.count)
         self.wanting = wanting
         self.requested = False  # whether it has been compared with the publications, and values have been asked for
         self.declared: list[Part] = []  # of a wanting catalog: its buffers and states, until they have been compared
@@ -100,45 +108,43 @@ class ModelCatalog:
         self.ties: list[tuple[TensorKey, TensorKey]] = []
         self.one_element = OneElement()
         self._absent = absent
+        self._absences: dict[TensorKey, Absent] = {}
         self._memories = Memories()
         self._published: dict[TensorKey, Any] = {}
         self._sources: list[torch.Tensor] = []
-        self._owner: list[Any] = []  # keeps all memory alive; the catalog holds it
-        self._event: Any = None  # work on the device that has to end before the memory is read or written
-        self._event_handle = 0
         with torch.no_grad():
-            self._device = next((p.key.device for p in self.parameters if p.key.is_cuda), None)
-            self.record_event()
-            for fqn, aliases, state, local in parts.named(ranks):
-                self._add(fqn, state, local)
-                for alias in aliases:
-                    self.catalog.alias(alias, fqn)
+            of_model = parts.entries(ranks)
+            self._entries = Entries(aliases=of_model.aliases)
+            for key, local in of_model.tensors.items():
+                self._add(key, local)
             for one in self.optimized:
                 for name, value in one.state.items():
                     if "[" in name:
                         require_no_item(one, name)
                     self._add_state(one, name, value)
+            # Work on the device that has to end before the memory is read or written.
+            self._device = next((p.key.device for p in self.parameters if p.key.is_cuda), None)
+            self._event: Any = None if self._device is None else torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.record_event()
+            self._owner: list[Any] = [self._event]  # the catalog holds it
+            self.catalog = self._entries.catalog(ranks, absent=self._absences, owner=self._owner,
+                                                 event=0 if self._event is None else self._event.cuda_event)
         self.modules = parts.modules
         self.extra_states = [(TensorKey(fqn, EXTRA), module) for fqn, module in extra_states(parts.modules)]
         self.places = Places([module for _, module in parts.modules], optimizers, self.parameters, self._sources)
-        del self._memories, self._sources  # Python would look through all of them at each search for garbage
+        # Python would look through all of them at each search for garbage.
+        del self._entries, self._absences, self._memories, self._sources
 
     def record_event(self) -> None:
         """Orders reads and writes of device memory behind the work that is queued now. Before each use of the catalog."""
-        if self._device is None:
-            return
-        if self._event is None:
-            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._owner.append(self._event)
-        self._event.record(torch.cuda.current_stream(self._device))
-        self._event_handle = self._event.cuda_event
+        if self._event is not None:
+            self._event.record(torch.cuda.current_stream(self._device))
 
-    def _add(self, fqn: str, state: str, local: Local, one: Optimized | None = None) -> None:
+    def _add(self, key: TensorKey, local: Local, one: Optimized | None = None) -> None:
         """`one`: of which it is a state."""
         shares = one is not None and one.parameter.shares_state
-        tensor, key = local.tensor, TensorKey(fqn, state)
+        tensor = local.tensor
         self._sources.append(local.source)
-        absent: Absent = "error"
         if self.wanting:
             part = key, local
             # Members of a flat parameter share its tensor, and have other places in it.
@@ -147,17 +153,15 @@ class ModelCatalog:
                 if first is not part:
                     self.twins.append((first, part))
                     return
-            if state != PARAM:
+            if key.state != PARAM:
                 self.declared.append(part)
             if self._absent:
-                absent = self._absent(key, shares, local.shape == ())
-                if absent == "zero":
-                    absent = self.one_element.ask(key, local, absent)
+                self._absences[key] = self.one_element.ask(key, local, self._absent(key, shares, local.shape == ()))
         elif one is not None and not shares:
             first = self._memories.first(tensor, key)
             if first is not key:
                 self.ties.append((key, first))
-        self._owner.append(add_tensor(self.catalog, key, local, self._owner, absent, self._event_handle))
+        self._entries.add(key, local)
 
     def _add_state(self, one: Optimized, name: str, value: Any) -> None:
         fqn = one.parameter.fqn
@@ -173,14 +177,14 @@ class ModelCatalog:
         elif value.dim() == 0 and self.wanting and one.parameter.shares_state:
             scalar = torch.empty_like(value)
             self.shared.append((value, TensorKey(fqn, name)))
-            self._add(fqn, name, Local((), REPLICATED, scalar, scalar), one)
+            self._add(TensorKey(fqn, name), Local((), REPLICATED, scalar, scalar), one)
         else:
             try:
                 local = one.local(value)
             except Error as error:
                 raise type(error)(f"{fqn}:{name}: {error}", error.gaps, error.ranks, error.report) from None
             if local is not None:
-                self._add(fqn, name, local, one)
+                self._add(TensorKey(fqn, name), local, one)
 
     def storages(self) -> set[int]:
         """Addresses of the memory that the catalog names."""
@@ -192,23 +196,17 @@ class ModelCatalog:
 
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""
-        added: list[tuple[TensorKey, Any]] = []
+        each_object(self.catalog.add_values, (one for one in values.items() if one[0] not in self._published))
         changed: list[tuple[TensorKey, Any]] = []
         alike: dict[tuple[int, int], bool] = {}
         for key, value in values.items():
-            if key not in self._published:
-                added.append((key, value))
-                continue
-            before = self._published[key]
+            before = self._published.get(key, value)
             pair = id(before), id(value)
             if pair not in alike:
                 alike[pair] = is_same(before, value)
             if not alike[pair]:
                 changed.append((key, value))
-        for fqns, state, value in by_object(added):
-            self.catalog.add_values(fqns, state, value)
-        for fqns, state, value in by_object(changed):
-            self.catalog.set_values(fqns, state, value)
+        each_object(self.catalog.set_values, changed)
         self._published = values
 
 

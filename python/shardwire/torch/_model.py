@@ -11,12 +11,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .. import Catalog, LayoutMismatch, TensorKey, Unsupported
-from .._types import Absent
+from .. import LayoutMismatch, TensorKey, Unsupported
 from . import _fsdp1, _fsdp2
 from ._dtensor import is_dtensor
-from ._dtypes import name_of
-from ._layouts import REPLICATED, Local, Parameter, Ranks, local_of, state_like
+from ._layouts import Parameter, Ranks, local_of, state_like
 
 
 # Attributes under which wrappers keep the module that they wrap.
@@ -160,18 +158,3 @@ def synchronize(tensors: Iterable[torch.Tensor]) -> None:
     """Ends queued work on devices, whose results are read or overwritten next."""
     for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
         torch.cuda.synchronize(device)
-
-
-def add_tensor(catalog: Catalog, key: TensorKey, local: Local, owner: Any, absent: Absent = "error", event: int = 0
-               ) -> torch.UntypedStorage:
-    """Adds this rank's part of a tensor. `owner` keeps its memory, which is returned. `event`: of the device, to be awaited."""
-    tensor, layout = local.tensor, local.layout
-    memory = memory_of(key, tensor)
-    # A layout of boxes says itself where they lie.
-    placed = layout is not REPLICATED and layout.kind == "boxes"
-    device = tensor.get_device()
-    catalog.add_address(key.fqn, key.state, name_of(tensor.dtype), local.shape, layout, tensor.data_ptr(),
-                        () if placed or tensor.is_contiguous() else tensor.stride(),
-                        layout.local_elements(local.shape, catalog.rank) if placed else tensor.numel(), owner, device,
-                        event if device >= 0 else 0, absent)
-    return memory

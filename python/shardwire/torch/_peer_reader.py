@@ -19,14 +19,15 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.futures import Future
 
-from .. import (Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, StepMismatch, TensorInfo, TensorKey,
+from .. import (Box, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, StepMismatch, TensorInfo, TensorKey,
                 Unsupported, Withdrawn)
 from .._types import Seconds, Verify
 from ._awaiting import Deadline, reading
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
+from ._entries import Entries
 from ._layouts import Local, Ranks, local_of, ranks_of
-from ._model import Memories, add_tensor, synchronize
+from ._model import Memories, synchronize
 from ._moving import Tie, copies_of, require_equal
 from ._state_dict import TENSOR, VALUE, path_of, step_of
 from ._values import from_value
@@ -170,7 +171,7 @@ class PeerReader(StorageReader):
     def _read(self, plan: LoadPlan, planner: LoadPlanner, until: Deadline) -> None:
         assert self._inventory is not None
         inventory = self._inventory
-        wanted = Catalog(self._ranks.own, self._ranks.count)
+        entries = Entries()
         tensors: dict[str, list[tuple[ReadItem, torch.Tensor]]] = {}
         others: list[ReadItem] = []
         for item in plan.items:
@@ -190,12 +191,12 @@ class PeerReader(StorageReader):
                 ties += zip(first, [key] * len(here), here, copies)
                 here = copies
             written += here
-            local = self._local(name, [item for item, _ in tensors[name]], here) if whole is None else (
+            entries.tensors[key] = self._local(name, [item for item, _ in tensors[name]], here) if whole is None else (
                 dataclasses.replace(whole, tensor=here[0]))
-            add_tensor(wanted, key, local, here)
+        synchronize(written)
+        wanted = entries.catalog(self._ranks, owner=[*written])  # parts of one entry may lie in several memories
         for name in dict.fromkeys(item.storage_index.fqn for item in others):
             wanted.add_value(name, VALUE, agree="any")
-        synchronize(written)
         with reading(self._session, self._name, inventory):
             restore = self._session.restore(wanted, name=self._name, step=inventory.step, timeout=until.left(), verify=self._verify,
                                             replicas="first", discovery_grace=0)

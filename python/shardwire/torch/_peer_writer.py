@@ -20,7 +20,7 @@ from .. import InvalidArgument, Session, Unsupported
 from .._types import Seconds, Snapshot
 from ._latest import Latest
 from ._layouts import Ranks, ranks_of
-from ._state_dict import catalog_of_flat, flat_state_dict, step_of
+from ._state_dict import entries_of_flat, flat_state_dict, step_of
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class PeerWriter(StorageWriter, AsyncStager):
                               "a DefaultSavePlanner as it is")
         assert self.step is not None
         flat: dict[str, Any] = planner.state_dict
-        catalog = catalog_of_flat(flat, planner.mappings, self._ranks)
+        catalog = entries_of_flat(flat, planner.mappings, self._ranks).published_catalog(self._ranks)
         own = {id(tensor) for tensor in self._staged}
         staged = all(id(value) in own for value in flat.values() if isinstance(value, torch.Tensor))
         snapshot: Snapshot = "none" if staged else self._snapshot

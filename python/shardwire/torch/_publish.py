@@ -9,6 +9,7 @@ import torch
 
 from .. import Catalog, TensorKey
 from ._catalog import GROUP, Catalogs, ModelCatalog
+from ._entries import values_of
 from ._extra import OF_ALL, extra_values
 from ._hooks import beside_states, changes, saved
 from ._layouts import Ranks
@@ -16,33 +17,27 @@ from ._lists import tensors_of
 from ._model import modules
 from ._optimizers import Optimized, empty_groups, entries, entry_name, options
 from ._shared import STATES, VALUES, tie_name, ties
-from ._values import to_value, value_of
 
 
 def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], state_dict: Mapping[str, Any] | None,
             others: Mapping[str, Any], extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:
-    values = {key: to_value(value) for key, value in held.present_values().items()}
-    groups: dict[int, Any] = {}
-    for key, one in zip(held.group_keys, held.optimized):
-        group = groups.get(id(one.group))
-        if group is None:
-            group = groups[id(one.group)] = {name: to_value(value) for name, value in options(one.group)}
-        values[key] = group
+    values = held.present_values()
+    groups = {id(one.group): one.group for one in held.optimized}
+    present = {number: dict(options(group)) for number, group in groups.items()}
+    values.update((key, present[id(one.group)]) for key, one in zip(held.group_keys, held.optimized))
     for name, empty in empty_groups(optimizers):
-        values[TensorKey("", name)] = {option: to_value(value) for option, value in options(empty)}
+        values[TensorKey("", name)] = dict(options(empty))
     for state, other in held.ties:
         values[TensorKey("", tie_name(STATES, state, other))] = None
     for number, key, entry in entries(optimizers):
-        values[TensorKey("", entry_name(number, key))] = to_value(entry)
+        values[TensorKey("", entry_name(number, key))] = entry
     kept = {key: module.get_extra_state() for key, module in held.extra_states} if state_dict is None else {
         key: state_dict[key.fqn] for key, _ in held.extra_states if key.fqn in state_dict}
-    for key, value in (*kept.items(), *((TensorKey("", name), other) for name, other in others.items())):
-        values[key] = value_of(key.fqn or key.state, value)
+    values.update({**kept, **{TensorKey("", name): other for name, other in others.items()}})
     for name in (*_ties_in_optimizers(held, optimizers), *ties(kept.items()), *ties(
             (TensorKey("", OF_ALL + name), value) for name, value in (extra or {}).items())):
         values[TensorKey("", name)] = None
-    values.update(extra_values(extra))
-    return values
+    return {**values_of(values), **extra_values(extra)}
 
 
 def _ties_in_optimizers(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[str]:

@@ -14,20 +14,20 @@ from torch.distributed.tensor import empty as empty_dtensor
 from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
-from .. import Catalog, Inventory, LayoutMismatch, Progress, Restore, Session, TensorInfo, TensorKey
+from .. import Inventory, LayoutMismatch, Progress, Restore, Session, TensorInfo, TensorKey
 from .._types import Absent, Replicas, Seconds, Verify
 from . import _shared as shared
 from ._absent import absence_of
 from ._awaiting import Deadline, reading
-from ._catalog import (BUFFER, EXTRA, GROUP, PARAM, Absences, Catalogs, ModelCatalog, Part, Parts, by_object, parts_of,
-                       without_collections)
+from ._catalog import BUFFER, EXTRA, GROUP, PARAM, Absences, Catalogs, ModelCatalog, Part, Parts, parts_of, without_collections
 from ._dtensor import is_dtensor, local_tensor
 from ._dtypes import dtype_of, name_of
+from ._entries import Entries, each_object
 from ._extra import received_extra, request_extra
 from ._hooks import is_of_hooks, load_optimizer, loader, loads
 from ._layouts import Local, Ranks
 from ._lists import Tensors, is_one, sent_tensors, tensors_in, tensors_of, with_tensors
-from ._model import PLAIN, Memories, add_tensor, buffers, extra_states, reshard, synchronize, text_of
+from ._model import PLAIN, Memories, buffers, extra_states, reshard, synchronize, text_of
 from ._moving import RestoreResult, copies_of, move, require_equal
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           steps_on_device)
@@ -264,8 +264,7 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
     aliased = {TensorKey(alias, state) for alias, fqn in listed.aliases.items() for state in states[fqn]}
     keys = [*wanted.values, *wanted.group_keys, *(key for key, _ in wanted.extra_states)]
     asked = [key for key in keys if key in published or key in aliased or policy(key, False, False) == "error"]
-    for fqns, name, _ in by_object((key, None) for key in asked):
-        wanted.catalog.add_values(fqns, name, None)
+    each_object(wanted.catalog.add_values, ((key, None) for key in asked))
     for key in beside:
         wanted.catalog.add_value("", key.state)
     for name, _ in empty_groups(optimizers):
@@ -453,14 +452,11 @@ def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Publi
                 raise LayoutMismatch(f"{' and '.join(names)} are one parameter here, but of its sources only {holders[0]} has {state}")
             tied.extend(((TensorKey(holders[0], state), local), (TensorKey(name, state), local)) for name in holders[1:])
     if tied:
-        catalog = Catalog(wanted.ranks.own, wanted.ranks.count)
-        copies: dict[TensorKey, torch.Tensor] = {}
-        for key, local in dict(part for tie in tied for part in tie).items():
-            [copies[key]] = copies_of([local.tensor])
-            add_tensor(catalog, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
-        synchronize(copies.values())
-        session.restore(catalog, **request).wait()
-        require_equal((first, second, copies[first], copies[second]) for (first, _), (second, _) in tied)
+        copies = {key: dataclasses.replace(local, tensor=copies_of([local.tensor])[0])
+                  for key, local in dict(part for tie in tied for part in tie).items()}
+        synchronize(copy.tensor for copy in copies.values())
+        session.restore(Entries(copies).catalog(wanted.ranks), **request).wait()
+        require_equal((first, second, copies[first].tensor, copies[second].tensor) for (first, _), (second, _) in tied)
 
 
 def _parts_of_states(one: Optimized) -> dict[str, Local]:

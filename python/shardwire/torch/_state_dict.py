@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Mapping, Sequence
 
 import torch
@@ -11,11 +10,10 @@ from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
 
-from .. import Box, Catalog, Error, InvalidArgument, Layout, LayoutMismatch, PlacedBox, Publication, Session, TensorKey, Unsupported
+from .. import Box, Error, InvalidArgument, Layout, LayoutMismatch, PlacedBox, Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
+from ._entries import Entries
 from ._layouts import Local, Ranks, local_of, ranks_of
-from ._model import add_tensor, synchronize
-from ._values import to_value
 
 TENSOR, VALUE, _PATH = "", "value", "path:"
 """States of an entry: its elements, or its value. The keys of the nested dicts in which it lies are part of a state's name, so
@@ -91,26 +89,20 @@ def path_of(key: TensorKey) -> tuple[str | int, ...] | None:
     return tuple(path)
 
 
-def catalog_of_flat(flat: Mapping[str, Any], paths: Mapping[str, Any], ranks: Ranks) -> Catalog:
-    """This rank's parts of entries that flat_state_dict() gave."""
-    catalog = Catalog(ranks.own, ranks.count)
-    tensors = [value for value in flat.values() if isinstance(value, torch.Tensor)]
-    added: list[torch.Tensor] = []
+def entries_of_flat(flat: Mapping[str, Any], paths: Mapping[str, Any], ranks: Ranks) -> Entries:
+    """This rank's parts of what flat_state_dict() gave."""
+    entries = Entries()
     for key, value in flat.items():
-        try:
-            if isinstance(value, torch.Tensor):
-                local = _local_of_part(value, ranks)
-                add_tensor(catalog, TensorKey(key, TENSOR), local, tensors)
-                added.append(local.tensor)
-            else:
-                catalog.add_value(key, VALUE, to_value(value))
-        except Error as error:
-            named = re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", str(error))
-            raise error if named else type(error)(f"{key}: {error}", error.gaps, error.ranks, error.report) from None
+        if isinstance(value, torch.Tensor):
+            try:
+                entries.tensors[TensorKey(key, TENSOR)] = _local_of_part(value, ranks)
+            except Error as error:
+                raise type(error)(f"{key}: {error}", error.gaps, error.ranks, error.report) from None
+        else:
+            entries.values[TensorKey(key, VALUE)] = value
         if key in paths and paths[key] != (key,):
-            catalog.add_value(key, _state_of_path(key, paths[key]), None)
-    synchronize(added)
-    return catalog
+            entries.values[TensorKey(key, _state_of_path(key, paths[key]))] = None
+    return entries
 
 
 def step_of(checkpoint_id: Any) -> int:
@@ -130,7 +122,8 @@ def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name:
     LayoutMismatch, naming the key, for tensors with Partial placements and without memory.
     """
     flat, paths = flat_state_dict(state_dict) if flatten else (_plain(state_dict), {})
-    catalog = catalog_of_flat(flat, paths, ranks_of(session, ranks))
+    ranks = ranks_of(session, ranks)
+    catalog = entries_of_flat(flat, paths, ranks).published_catalog(ranks)
     if replace is None:
         return session.publish(catalog, step=step, name=name, snapshot=snapshot)
     replace.update(catalog, step, snapshot=snapshot)

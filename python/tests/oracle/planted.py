@@ -83,7 +83,7 @@ FAULTS: dict[str, Fault] = {
     "extra state of modules is not sent": Fault(_no_extra_states),
     "entries of no parameter are dropped": Fault(_in("_publish", entries=_nothing)),
     "lazy views are taken for what lies in memory": Fault(
-        _in("_model", memory_of=lambda key, tensor: tensor.untyped_storage()),
+        _in("_entries", memory_of=lambda key, tensor: tensor.untyped_storage()),
         recipe="a view that changes signs, into a plain buffer"),
     "one of two weights that drifted apart is dropped": Fault(
         _in("_restore", _require_equal_ties=_nothing), recipe="weights that drifted apart, into one"),

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import pathlib
 import re
+import weakref
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -83,3 +86,61 @@ def test_a_model_becomes_entries_and_a_function_makes_them_once_the_publications
             result, values = restore_entries(session, wanted, timeout=10)
     assert seen == [4] and result.step == 4 and values == {}
     assert all(torch.equal(a, b) for a, b in zip(source.state_dict().values(), target.state_dict().values(), strict=True))
+
+
+class _Wrapped(nn.Module):
+    """It has a parameter beside the module that it wraps, under the same name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._orig_mod = nn.Linear(2, 2)
+        self.weight = nn.Parameter(torch.ones(2, 2))
+
+
+class _WrappedTwice(nn.Module):
+    """`weight` is a further name of two parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+        self._orig_mod, self._checkpoint_wrapped_module = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+        self._orig_mod.weight, self._checkpoint_wrapped_module.weight = self.first.weight, self.second.weight
+
+
+@pytest.mark.parametrize("model, words", [(_Wrapped(), "weight:param is the name of several tensors"),
+                                          (_WrappedTwice(), "weight is a further name of first.weight and of second.weight")],
+                         ids=["name", "further name"])
+def test_two_tensors_of_one_name_are_refused(model: nn.Module, words: str) -> None:
+    with pytest.raises(sw.InvalidArgument, match=words):
+        swt.catalog_of(model)
+
+
+def test_a_value_that_cannot_be_sent_is_named() -> None:
+    odd, model = collections.deque([1]), nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+    optimizer.param_groups[0]["odd"] = odd
+    with swt.join(dist.HashStore(), 0, 1) as session:
+        with pytest.raises(sw.Unsupported, match="^clock: a collections.deque cannot be sent"):
+            publish_entries(session, Entries(values={sw.TensorKey("clock", "ticks"): odd}), step=1)
+        with pytest.raises(sw.Unsupported, match="^a: a collections.deque cannot be sent"):
+            swt.publish_state_dict(session, {"a": odd})
+        with pytest.raises(sw.Unsupported, match="^weight: a collections.deque cannot be sent"):
+            swt.publish(session, model, optimizer, step=1)
+
+
+@pytest.mark.parametrize("kind", ["entries", "state dict", "model"])
+def test_a_publication_keeps_memory_that_its_tensor_gives_up(kind: str) -> None:
+    memory = numpy.ones(3, numpy.float32)
+    kept, model = weakref.ref(memory), nn.Module()
+    model.register_buffer("a", torch.from_numpy(memory))
+    del memory
+    with swt.join(dist.HashStore(), 0, 1) as session:
+        if kind == "entries":
+            publication = publish_entries(session, entries_of(model, ranks_of(session)), step=1)
+        elif kind == "state dict":
+            publication = swt.publish_state_dict(session, {"a": model.a}, step=1, snapshot="none")
+        else:
+            publication = swt.publish(session, model, step=1)
+        model.a.data = torch.zeros(3)
+        assert kept() is not None
+        publication.retire()
