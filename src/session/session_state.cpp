@@ -441,14 +441,14 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
     return [session, weak, act] {
       const auto owner = session.lock();
       const auto open = owner ? owner->open_loop() : nullptr;
-      const auto asked = weak.lock();
-      if (!open || !asked) return;
+      const auto one = weak.lock();
+      if (!open || !one) return;
       const auto on_task = [weak, act] {
         const auto still = weak.lock();
         if (still && still->run != nullptr) act(*still->run);
       };
       // While a callback has the loop, another thread may have posted the task.
-      if (open->is_current() && asked->run == nullptr) return open->post(on_task);
+      if (open->is_current() && one->run == nullptr) return open->post(on_task);
       try {
         open->call(on_task);
       } catch (const LoopEnded&) {  // the restore ends with it

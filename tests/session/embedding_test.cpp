@@ -184,6 +184,7 @@ BOOST_AUTO_TEST_CASE(calls_that_wait_for_the_session_are_refused_in_its_callback
         note("restore", [&] { alone.session.restore(alone.wanted(), within(patience)).wait(); });
         note("exchange", [&] { alone.session.exchange(Catalog(Rank{0}, 1), Catalog(Rank{0}, 1)); });
         note("start_exchange", [&] { alone.session.start_exchange(Catalog(Rank{0}, 1), Catalog(Rank{0}, 1)).wait(); });
+        note("gather_layouts", [&] { static_cast<void>(alone.session.gather_layouts(alone.wanted(), patience)); });
         note("barrier", [&] { alone.session.barrier(patience); });
         note("wait", [&] { waiting.wait(); });
         note("wait_values", [&] { waiting.wait_values(); });
@@ -194,7 +195,7 @@ BOOST_AUTO_TEST_CASE(calls_that_wait_for_the_session_are_refused_in_its_callback
       1ms);
   called.get_future().wait();
   for (const auto& [name, answer] : answers) BOOST_TEST(answer == "unsupported", name << " is " << answer);
-  BOOST_TEST(answers.size() == 12U);
+  BOOST_TEST(answers.size() == 13U);
   // The session still works.
   alone.session.restore(alone.wanted(), within(patience)).wait();
   BOOST_TEST(alone.target.wrong(1) == 0U);

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from .. import Catalog, InvalidArgument, TensorKey
+from .. import Catalog, Error, InvalidArgument, TensorKey
 from .._types import Absent
 from ._dtypes import name_of
 from ._extra import extra_values
@@ -46,10 +46,14 @@ class Entries:
         for key, local in self.tensors.items():
             tensor, layout = local.tensor, local.layout
             owner.append(memory_of(key, tensor))
+            try:
+                dtype = name_of(tensor.dtype)
+            except Error as error:
+                raise type(error)(f"{text_of(key)}: {error}") from None
             # A layout of boxes says itself where they lie.
             placed = layout is not REPLICATED and layout.kind == "boxes"
             device = tensor.get_device()
-            catalog.add_address(key.fqn, key.state, name_of(tensor.dtype), local.shape, layout, tensor.data_ptr(),
+            catalog.add_address(key.fqn, key.state, dtype, local.shape, layout, tensor.data_ptr(),
                                 () if placed or tensor.is_contiguous() else tensor.stride(),
                                 layout.local_elements(local.shape, ranks.own) if placed else tensor.numel(), owner, device,
                                 event if device >= 0 else 0, absent.get(key, "error"))

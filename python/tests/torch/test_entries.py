@@ -128,6 +128,15 @@ def test_a_value_that_cannot_be_sent_is_named() -> None:
             swt.publish(session, model, optimizer, step=1)
 
 
+def test_a_tensor_whose_dtype_nobody_can_send_is_named() -> None:
+    odd = torch.empty(2, dtype=torch.bits8)
+    with swt.join(dist.HashStore(), 0, 1) as session:
+        with pytest.raises(sw.Unsupported, match="^a:odd: tensors of torch.bits8 cannot"):
+            publish_entries(session, Entries({sw.TensorKey("a", "odd"): Local((2,), REPLICATED, odd, odd)}), step=1)
+        with pytest.raises(sw.Unsupported, match="^a: tensors of torch.bits8 cannot"):
+            swt.publish_state_dict(session, {"a": odd})
+
+
 @pytest.mark.parametrize("kind", ["entries", "state dict", "model"])
 def test_a_publication_keeps_memory_that_its_tensor_gives_up(kind: str) -> None:
     memory = numpy.ones(3, numpy.float32)
