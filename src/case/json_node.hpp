@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "shardwire/box.hpp"
 #include "shardwire/types.hpp"
 
 namespace shardwire {
