@@ -21,7 +21,7 @@ from torch.distributed.tensor import Shard as SplitDim
 
 import shardwire as sw
 import shardwire.torch as swt
-from shardwire.torch import _peer_reader, _state_dict
+from shardwire.torch import _entries, _peer_reader
 from shardwire.torch._model import synchronize
 
 
@@ -99,7 +99,7 @@ def test_two_names_of_one_tensor(session, whole, place):
 
 def test_queued_work_on_devices_ends_before_memory_is_read_or_overwritten(session, monkeypatch):
     calls: list[Any] = []
-    for module in (_peer_reader, _state_dict):
+    for module in (_entries, _peer_reader):
         monkeypatch.setattr(module, "synchronize", lambda tensors: calls.extend(tensor.data_ptr() for tensor in tensors))
     publish, restore = sw.Session.publish, sw.Session.restore
     monkeypatch.setattr(sw.Session, "publish", lambda *given, **options: calls.append("publish") or publish(*given, **options))
