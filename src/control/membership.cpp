@@ -27,6 +27,13 @@ std::string job_of(const Bootstrap& bootstrap) {
   return bootstrap.run_id.empty() ? std::string() : fmt::format(" of job '{}'", bootstrap.run_id);
 }
 
+// "member 2"; with `of_all`, "member 2 of 4".
+std::string joiner(const Bootstrap& bootstrap, bool of_all) {
+  if (bootstrap.guest) return "a guest";
+  const std::string member = fmt::format("member {}", bootstrap.rank);
+  return of_all ? fmt::format("{} of {}", member, bootstrap.world_size) : member;
+}
+
 }  // namespace
 
 Membership::Membership(Loop& loop, Host& host, Clients& clients, const Bootstrap& bootstrap, const Identity& identity)
@@ -121,12 +128,12 @@ void Membership::try_next() {
 void Membership::not_joined(const Error& reason, bool answered) {
   if (answered && !bootstrap_.store) {
     return end_joining(std::make_exception_ptr(
-        Error(reason.code(), fmt::format("member {}{} could not join at {} port {}: {}", bootstrap_.rank,
+        Error(reason.code(), fmt::format("{}{} could not join at {} port {}: {}", joiner(bootstrap_, false),
                                          job_of(bootstrap_), contact_.host, contact_.port, reason.what()))));
   }
   if (answered && !(failed_attempt_ && failed_attempt_->why == reason.what())) {
-    host_.log(LogLevel::warning, fmt::format("member {} is refused at {} port {}, and looks further: {}",
-                                             bootstrap_.rank, contact_.host, contact_.port, reason.what()));
+    host_.log(LogLevel::warning, fmt::format("{} is refused at {} port {}, and looks further: {}",
+                                             joiner(bootstrap_, false), contact_.host, contact_.port, reason.what()));
   }
   if (answered || !failed_attempt_ || !failed_attempt_->answered)
     failed_attempt_ = FailedAttempt{contact_, reason.what(), answered};
@@ -140,8 +147,8 @@ void Membership::time_out(Duration after) {
       failed_attempt_.value_or(FailedAttempt{contact_, fmt::format("no answer in {:.3g} s", seconds_of(after)), false});
   end_joining(std::make_exception_ptr(
       Error(ErrorCode::timed_out,
-            fmt::format("member {} of {}{} could not join at {} port {}, where member 0 has to be: {}{}",
-                        bootstrap_.rank, bootstrap_.world_size, job_of(bootstrap_), at.host, at.port, why,
+            fmt::format("{}{} could not join at {} port {}, where member 0 has to be: {}{}", joiner(bootstrap_, true),
+                        job_of(bootstrap_), at.host, at.port, why,
                         answered ? "" : ". Does member 0 run there, and may this host reach that TCP port?"),
             std::vector<Rank>{Rank{0}})));
 }
@@ -149,8 +156,8 @@ void Membership::time_out(Duration after) {
 void Membership::log_wait() {
   const bool reached = connection_ && connection_->ready();
   host_.log(LogLevel::warning,
-            fmt::format("member {} of {}{} waits for member 0 at {} port {}: {}", bootstrap_.rank,
-                        bootstrap_.world_size, job_of(bootstrap_), contact_.host, contact_.port,
+            fmt::format("{}{} waits for member 0 at {} port {}: {}", joiner(bootstrap_, true), job_of(bootstrap_),
+                        contact_.host, contact_.port,
                         failed_attempt_ && !reached ? failed_attempt_->why : std::string("no answer yet")));
 }
 

@@ -126,10 +126,12 @@ std::size_t KeptPublications::publish_all(const wire::KeepJob& job, std::vector<
     } catch (const std::exception& error) {
       ++failed;
       if (is_over(job.session)) continue;
-      log_(LogLevel::warning, fmt::format("cannot publish {} in the session at {} port {}: {}", what, job.address,
-                                          job.port, error.what()));
       const auto* const known = dynamic_cast<const Error*>(&error);
-      if (known == nullptr || known->code() != ErrorCode::timed_out) continue;
+      const bool unanswered = known != nullptr && known->code() == ErrorCode::timed_out;  // usual at the end of a job
+      log_(
+          unanswered ? LogLevel::info : LogLevel::warning,
+          fmt::format("cannot publish {} in the session at {} port {}: {}", what, job.address, job.port, error.what()));
+      if (!unanswered) continue;
       silent_session_ = job.session;
       silent_until_ = std::chrono::steady_clock::now() + join_limit;
     }

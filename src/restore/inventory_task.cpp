@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "restore/publishers.hpp"
+#include "restore/verdict.hpp"
 #include "serve/publication.hpp"
 #include "support/list_of.hpp"
 #include "support/ranks_of.hpp"
@@ -129,9 +130,14 @@ void InventoryTask::timed_out() {
   std::string what = "the publishers are not known yet";
   callbacks_.run([&] {
     if (!roster_.is_known()) return;
-    const Inventory inventory = inventory_of(roster_.publications());
+    const Records all = roster_.publications();
+    const Inventory inventory = inventory_of(all);
     absent = inventory.absent;
-    what = inventory.publishers.empty() ? "nobody publishes it" : "some ranks do not publish it";
+    what = all.empty() ? "nobody publishes it" : fmt::format("it is published {}", steps_text(all));
+    if (inventory.publishers.empty() || absent.empty()) return;
+    std::vector<int> ranks;
+    for (const Rank rank : absent) ranks.push_back(to_int(rank));
+    what += fmt::format(", not at step {} by {}", inventory.step, source_ranks_text(ranks));
   });
   if (!done_) return;
   const std::string step = request_.step ? fmt::format("step {} of ", *request_.step) : "";

@@ -17,37 +17,38 @@
 
 namespace shardwire::restore {
 
-namespace {
-
-constexpr std::size_t max_named = 8;
-
 std::string source_ranks_text(const std::vector<int>& ranks) {
   return fmt::format("source rank{} {}", ranks.size() == 1 ? "" : "s", support::runs_of(ranks));
 }
+
+namespace {
+
+constexpr std::size_t max_named = 8;
 
 std::string members_text(const std::vector<int>& members, const char* one, const char* several) {
   if (members.size() == 1) return fmt::format("member {} {}", members.front(), one);
   return fmt::format("members {} {}", support::runs_of(members), several);
 }
 
-std::map<std::int64_t, std::vector<int>> by_step(const std::vector<wire::PublicationRecord>& records) {
+// Ascending. Several members may publish one layout rank.
+std::map<std::int64_t, std::vector<int>> by_step(std::span<const wire::PublicationRecord> records) {
   std::map<std::int64_t, std::vector<int>> steps;
-  for (const auto& record : records) steps[record.step].push_back(record.layout_rank);
+  for (const auto& record : records) {
+    std::vector<int>& ranks = steps[record.step];
+    if (ranks.empty() || ranks.back() != record.layout_rank) ranks.push_back(record.layout_rank);
+  }
   return steps;
 }
 
 Error step_not_published(const Situation& situation) {
-  std::vector<std::string> text;
-  std::vector<int> named;
-  for (const auto& [step, ranks] : by_step(situation.published)) {
-    if (step == *situation.step) continue;
-    text.push_back(fmt::format("at step {} by {}", step, source_ranks_text(ranks)));
-    named.insert(named.end(), ranks.begin(), ranks.end());
-  }
-  return {ErrorCode::step_mismatch,
-          fmt::format("'{}' is published {}, step {} was asked for", situation.from, fmt::join(text, ", "),
-                      *situation.step),
-          situation.gaps, support::ranks_of(named)};
+  std::vector<wire::PublicationRecord> others = situation.published;
+  std::erase_if(others, [&](const auto& record) { return record.step == *situation.step; });
+  std::set<int> named;
+  for (const auto& record : others) named.insert(record.layout_rank);
+  return {
+      ErrorCode::step_mismatch,
+      fmt::format("'{}' is published {}, and step {} is wanted", situation.from, steps_text(others), *situation.step),
+      situation.gaps, support::ranks_of(named)};
 }
 
 // A source has withdrawn, and there is no replacement.
@@ -114,6 +115,14 @@ std::vector<int> possible_others(const Situation& situation) {
 }
 
 }  // namespace
+
+std::string steps_text(std::span<const wire::PublicationRecord> records) {
+  std::vector<std::string> text;
+  for (const auto& [step, ranks] : by_step(records)) {
+    text.push_back(fmt::format("at step {} by {}", step, source_ranks_text(ranks)));
+  }
+  return fmt::format("{}", fmt::join(text, ", "));
+}
 
 std::vector<wire::PublicationRecord> Situation::sources() const {
   std::vector<wire::PublicationRecord> records = published;

@@ -40,6 +40,10 @@ struct Situation {
   [[nodiscard]] std::vector<wire::PublicationRecord> sources() const;
 };
 
+/// "source ranks 0, 2": ascending.
+std::string source_ranks_text(const std::vector<int>& ranks);
+/// "at step 6 by source rank 1, at step 7 by source ranks 0, 2". `records`: by layout rank.
+std::string steps_text(std::span<const wire::PublicationRecord> records);
 /// No member publishes the name, and none is left that could.
 /// Requires: the rendezvous is there.
 Error nobody_publishes(const Situation& situation);

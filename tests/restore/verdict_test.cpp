@@ -152,6 +152,20 @@ BOOST_AUTO_TEST_CASE(a_deadline_without_publishers_names_who_has_gone_and_who_co
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
 }
 
+BOOST_AUTO_TEST_CASE(a_step_that_is_not_published_is_named_with_those_that_are) {
+  Situation situation{.from = "state", .step = 7, .target = Rank{1}, .member = 1, .published = {}};
+  // Several members publish layout rank 3.
+  situation.published = {{.layout_rank = 1, .step = 7},
+                         {.layout_rank = 2, .step = 6},
+                         {.layout_rank = 3, .step = 5},
+                         {.layout_rank = 3, .step = 6},
+                         {.layout_rank = 3, .step = 6}};
+  const Error error = nobody_publishes(situation);
+  BOOST_TEST(std::string(error.what()) ==
+             "'state' is published at step 5 by source rank 3, at step 6 by source ranks 2, 3, and step 7 is wanted");
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{2}, Rank{3}}));
+}
+
 BOOST_AUTO_TEST_CASE(a_wait_is_noted_each_time_that_it_has_doubled) {
   using namespace std::chrono_literals;
   WaitClock wait;

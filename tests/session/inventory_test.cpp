@@ -217,7 +217,9 @@ BOOST_AUTO_TEST_CASE(any_step_is_awaited_until_its_last_rank_publishes) {
       soon, [&](Duration limit) { job.at(0).await_step("state", {}, limit); },
       [](const Error& error) { return says(error, "'state' was not there"); });
   BOOST_TEST((early.code() == ErrorCode::timed_out));
-  BOOST_TEST(says(early, "'state' was not there"));
+  const std::string text =
+      "it is published at step 4 by source rank 1, at step 5 by source rank 0, not at step 5 by source ranks 1, 2";
+  BOOST_TEST(says(early, "'state' was not there within the timeout: " + text), early.what());
   std::optional<Inventory> found;
   std::thread waits([&] { found = job.at(0).await_step("state", {}, patience); });
   const Publication third = job.publish(2, 5);

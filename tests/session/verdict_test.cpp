@@ -325,7 +325,7 @@ BOOST_AUTO_TEST_CASE(a_step_that_is_not_published_any_more_is_a_step_mismatch) {
   BOOST_TEST((error.code() == ErrorCode::step_mismatch));
   BOOST_TEST(error.retryable());
   BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
-  BOOST_TEST(says(error, "'state' is published at step 2 by source rank 0, step 1 was asked for"));
+  BOOST_TEST(says(error, "'state' is published at step 2 by source rank 0, and step 1 is wanted"));
 }
 
 BOOST_AUTO_TEST_CASE(a_generation_that_nothing_takes_the_place_of_is_withdrawn_at_the_deadline) {
@@ -380,7 +380,7 @@ BOOST_AUTO_TEST_CASE(another_step_than_the_published_one_is_said_to_be_so) {
       500ms, [&](Duration timeout) { job.reader.restore(target.catalog, at_step(11, timeout)).wait(); },
       [](const Error& error) { return error.ranks().size() == 2; });
   BOOST_TEST((later.code() == ErrorCode::step_mismatch));
-  BOOST_TEST(says(later, "'state' is published at step 10 by source ranks 0, 1, step 11 was asked for"));
+  BOOST_TEST(says(later, "'state' is published at step 10 by source ranks 0, 1, and step 11 is wanted"));
   BOOST_TEST((later.ranks() == std::vector{Rank{0}, Rank{1}}));
   const auto began = WallClock::now();
   const Error earlier = failure_of([&] { job.reader.restore(target.catalog, at_step(9, 60s)).wait(); });
