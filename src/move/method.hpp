@@ -21,7 +21,7 @@ namespace shardwire::move {
 /// Limits of the requests to one peer.
 struct PeerLimits {
   ByteCount max_pack_bytes = 0;        ///< per packed request
-  std::uint64_t first_request = 0;     ///< request numbers start here, so that no other peer can answer them
+  std::uint64_t first_request = 0;     ///< request numbers start here: no other peer or engine has them
   std::size_t max_ranges = 1;          ///< per list of reads
   ByteCount max_read_bytes = 0;        ///< per list of reads
   int max_reads = 0;                   ///< lists under way

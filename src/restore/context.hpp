@@ -46,7 +46,7 @@ struct SessionFacts {
 /// Threads: loop thread only, as all of these.
 struct SourceContext {
   Clock& clock;
-  /// First request number of one operation: random, far from others on the same link and from overflow.
+  /// First request number of one operation: random, far from those of all others of the session and from overflow.
   std::function<std::uint64_t()> first_request;
   const FabricTable& fabrics;
   std::function<void(LogLevel level, const std::string& text)> log;
