@@ -91,7 +91,7 @@ Alltoallw::Alltoallw(const Setup& setup, const Case& job, int me, const StateMem
   std::vector<Parts> in(members);
   const auto my_source = source_of(setup, job, me);
   const auto my_target = target_of(setup, job, me);
-  Planner planner(job.source.layout, job.target.layout, topology_of(setup, job));
+  Planner planner = planner_of(setup, job);
   for (int t = 0; t < job.target.ranks; ++t) {
     const Rank target{t};
     const Plan plan = planner.plan(target);

@@ -10,7 +10,7 @@
 namespace shardwire::perf {
 
 Case contiguous_case(const Setup& setup, const Case& job) {
-  Planner planner(job.source.layout, job.target.layout, topology_of(setup, job));
+  Planner planner = planner_of(setup, job);
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
   nlohmann::ordered_json held = nlohmann::ordered_json::object();
   nlohmann::ordered_json wanted = nlohmann::ordered_json::object();

@@ -217,6 +217,7 @@ class Contest {
     options.staging_bytes = std::max<ByteCount>(1, setup_.staging_bytes / 2);  // the other half serves readers
     options.ingress_bytes_per_second = setup_.rate_bytes_per_second;
     options.verify = setup_.verify;
+    options.replicas = setup_.replicas;
     options.discovery_grace = Duration::zero();  // all publishers have published, since the members met
     return options;
   }
@@ -232,6 +233,7 @@ class Contest {
                                      .staging_bytes = options.staging_bytes,
                                      .verify = options.verify,
                                      .ingress_bytes_per_second = options.ingress_bytes_per_second,
+                                     .replicas = options.replicas,
                                      .method = ExchangeMethod::collective};
       return session_.exchange(*held_catalog_, catalog ? *catalog : nothing(measurement_.job.target), exchange).report;
     }

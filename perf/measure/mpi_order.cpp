@@ -36,8 +36,11 @@ void write_order(const MpiFolder& folder, const Setup& setup) {
     measurements.push_back(
         {{"case", measurement.case_text}, {"methods", measurement.methods.size()}, {"against", against}});
   }
-  write(folder.order(),
-        {{"measurements", measurements}, {"disjoint", setup.disjoint}, {"repeats", setup.repeats}, {"tcp", setup.tcp}});
+  write(folder.order(), {{"measurements", measurements},
+                         {"disjoint", setup.disjoint},
+                         {"repeats", setup.repeats},
+                         {"replicas", static_cast<int>(setup.replicas)},
+                         {"tcp", setup.tcp}});
 }
 
 Setup read_order(const MpiFolder& folder) {
@@ -45,6 +48,7 @@ Setup read_order(const MpiFolder& folder) {
   Setup setup;
   setup.disjoint = json.at("disjoint");
   setup.repeats = json.at("repeats");
+  setup.replicas = static_cast<Replicas>(json.at("replicas").get<int>());
   setup.tcp = json.at("tcp");
   for (const Json& one : json.at("measurements")) {
     Measurement& measurement = setup.measurements.emplace_back();

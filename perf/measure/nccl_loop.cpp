@@ -98,7 +98,7 @@ NcclOrder nccl_order_of(const Setup& setup, const Case& job, int member, ByteCou
   NcclOrder order;
   ByteCount sent = 0;
   ByteCount received = 0;
-  Planner planner(job.source.layout, job.target.layout, topology_of(setup, job));
+  Planner planner = planner_of(setup, job);
   for (const Flow& flow : planner.totals(job.source.lost).flows) {
     if (flow.bytes == 0) continue;
     const int from = to_int(flow.source);  // source ranks are the first members

@@ -24,7 +24,7 @@ ReadOrder read_order_of(const Setup& setup, const Case& job, int member, const S
   ReadOrder order;
   const auto target = target_of(setup, job, member);
   if (!target) return order;
-  Planner planner(job.source.layout, job.target.layout, topology_of(setup, job));
+  Planner planner = planner_of(setup, job);
   const Plan plan = planner.plan(*target);
   const Schedule schedule = planner.schedule(plan, job.source.lost);
   std::map<int, StateMemory> sources;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "perf/measure/copy.hpp"
 #include "perf/measure/read_loop.hpp"
@@ -123,10 +124,10 @@ int member_of_target(const Setup& setup, const Case& job, Rank target) {
   return to_int(target) + (setup.disjoint ? job.source.ranks : 0);
 }
 
-Topology topology_of(const Setup& setup, const Case& job) {
+Planner planner_of(const Setup& setup, const Case& job) {
   Topology topology;
   if (setup.disjoint) topology.colocated.assign(static_cast<std::size_t>(job.target.ranks), -1);
-  return topology;
+  return Planner(job.source.layout, job.target.layout, std::move(topology), setup.replicas);
 }
 
 int tag_sender_of(const Setup& setup, const Measurement& measurement, Rank target) {

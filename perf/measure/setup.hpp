@@ -59,6 +59,7 @@ struct Setup {
   ByteCount staging_bytes = 256u << 20;
   ByteCount rate_bytes_per_second = 0;
   Verify verify = Verify::generation;
+  Replicas replicas = Replicas::spread;
   CostModel costs{};
   std::chrono::seconds timeout{1800};  ///< of the whole run
 
@@ -88,8 +89,8 @@ std::optional<Rank> source_of(const Setup& setup, const Case& job, int member);
 std::optional<Rank> target_of(const Setup& setup, const Case& job, int member);
 /// The member that is a target rank.
 int member_of_target(const Setup& setup, const Case& job, Rank target);
-/// The ranks that share a process.
-Topology topology_of(const Setup& setup, const Case& job);
+/// Of the restores that are measured.
+Planner planner_of(const Setup& setup, const Case& job);
 /// The member that sends to the one of `target` in the loop of tagged messages.
 int tag_sender_of(const Setup& setup, const Measurement& measurement, Rank target);
 

@@ -245,6 +245,7 @@ RunOptions run_options(const DoctorOptions& words) {
   options.finds_links = true;
   if (words.measure) options.repeat = 2;  // the first also makes mappings and connections
   options.transport = chosen_transport(words.transport);
+  options.replicas = words.replicas;
   options.staging_bytes = chosen_staging({});
   options.costs = chosen_costs({});
   options.timeout = std::chrono::seconds(60);

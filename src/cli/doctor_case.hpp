@@ -5,12 +5,14 @@
 #include <string>
 
 #include "cli/doctor_expect.hpp"
+#include "shardwire/plan.hpp"
 
 namespace shardwire::cli {
 
 struct DoctorOptions {
   std::string transport;  ///< value of --transport; may be empty
   bool json = false;
+  Replicas replicas = Replicas::spread;
   bool measure = false;                   ///< with a case: moves its state, and shows measured beside expected times
   std::optional<Expectation> expected{};  ///< with a case: the command fails if a path is not so
 };

@@ -28,6 +28,7 @@ struct Words {
   std::string path;
   std::string expected;
   const CLI::Option* expects = nullptr;
+  std::string replicas = "spread";
   DoctorOptions options;
 };
 
@@ -101,8 +102,12 @@ int examine_host(const DoctorOptions& options) {
 
 int run(const Words& words) {
   DoctorOptions options = words.options;
+  options.replicas = parse_replicas(words.replicas);
   if (words.expects->count() > 0) options.expected = parse_expectation(words.expected);
   if (words.path.empty() && options.expected) throw UsageError("--expect: takes a CASE, whose paths are judged");
+  if (words.path.empty() && options.replicas == Replicas::first) {
+    throw UsageError("--replicas first: takes a CASE, whose sources are chosen");
+  }
   if (words.path.empty() && options.measure) throw UsageError("--measure: takes a CASE, whose state is moved");
   options.measure |= options.expected && options.expected->of_speed();
   return words.path.empty() ? examine_host(options) : examine_case(words.path, options);
@@ -120,6 +125,7 @@ std::function<int()> declare_doctor(CLI::App& app) {
   app.add_flag("--measure", words->options.measure,
                "with a CASE: move its state, show for each pair of ranks and each target rank the measured time and "
                "speed beside the expected ones, and flag a rank that takes more than four times as long as expected");
+  add_replicas(app, words->replicas);
   words->expects =
       app.add_option("--expect", words->expected,
                      "with a CASE: exit with 1 unless each path between ranks is over this transport and within these "

@@ -35,6 +35,7 @@ namespace {
 
 constexpr std::string_view known_memory = "host, cuda";
 constexpr std::string_view known_checks = "generation, digest";
+constexpr std::string_view known_replicas = "spread, first";
 
 // An invalid variable is bad usage, like an invalid option.
 template <typename Setting>
@@ -66,6 +67,14 @@ void add_verify(CLI::App& app, std::string& word) {
                  "generation (the source has not changed) or digest, besides the check of every element (default: "
                  "generation)")
       ->type_name(one_of(known_checks));
+}
+
+void add_replicas(CLI::App& app, std::string& word) {
+  app.add_option(
+         "--replicas", word,
+         "source of elements that several ranks hold: spread (the own process, else evenly) or first (the lowest "
+         "rank, as restores of shardwire.torch read; default: spread)")
+      ->type_name(one_of(known_replicas));
 }
 
 std::string said_by_a_child(const std::function<void()>& body) {
@@ -161,6 +170,12 @@ Verify parse_verify(const std::string& option) {
   if (option == "digest") return Verify::digest;
   if (option == "generation" || option == "none") return Verify::generation;
   throw UsageError(fmt::format("--verify: '{}' is unknown{}", option, support::known_words(option, known_checks)));
+}
+
+Replicas parse_replicas(const std::string& option) {
+  if (option == "first") return Replicas::first;
+  if (option == "spread") return Replicas::spread;
+  throw UsageError(fmt::format("--replicas: '{}' is unknown{}", option, support::known_words(option, known_replicas)));
 }
 
 ByteCount parse_rate(const std::string& option) {

@@ -22,6 +22,8 @@ void add_timeout(CLI::App& app, double& seconds, const std::string& help);
 void add_memory(CLI::App& app, std::string& word);
 /// Adds --verify; its word is for parse_verify().
 void add_verify(CLI::App& app, std::string& word);
+/// Adds --replicas; its word is for parse_replicas().
+void add_replicas(CLI::App& app, std::string& word);
 
 /// Runs `body` in a child process and returns the text of its exception; empty if it succeeds. Libraries of fabrics
 /// open devices when queried, and a device opened before a fork is unusable in the child. Errors: throws UsageError.
@@ -42,6 +44,8 @@ JobTransport chosen_job_transport(const std::string& option, MemoryKind memory);
 MemoryKind parse_memory(const std::string& option);
 /// generation, also by its other name none, or digest. Errors: throws UsageError.
 Verify parse_verify(const std::string& option);
+/// spread or first. Errors: throws UsageError.
+Replicas parse_replicas(const std::string& option);
 /// --rate; 0 if not given. Errors: throws UsageError.
 ByteCount parse_rate(const std::string& option);
 /// Errors: throws UsageError that names `option`, unless it is a time above 0.

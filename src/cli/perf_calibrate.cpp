@@ -41,6 +41,7 @@ void refuse_others(const PerfWords& words) {
   if (words.tcp) refuse("--tcp");
   if (words.memory != "host") refuse("--memory");
   if (parse_verify(words.verify) != Verify::generation) refuse("--verify");
+  if (parse_replicas(words.replicas) != Replicas::spread) refuse("--replicas");
   if (words.ordinary) refuse("--ordinary");
   if (words.starts) refuse("--fresh");
   if (words.disjoint) refuse("--disjoint");

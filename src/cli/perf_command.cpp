@@ -122,6 +122,7 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--fresh", words->starts,
                  "start the processes this many times, and compare their first restores with later ones");
   add_verify(app, words->verify);
+  add_replicas(app, words->replicas);
   app.add_option("--rate", words->rate, "most remote bytes into each rank per second, e.g. 500M");
   app.add_option("--staging", words->staging,
                  "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");

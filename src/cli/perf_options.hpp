@@ -22,6 +22,7 @@ struct PerfWords {
   std::string transport;
   std::string memory = "host";
   std::string verify = "generation";
+  std::string replicas = "spread";
   std::string rate;
   std::string staging;
   std::string calibration;

@@ -181,6 +181,7 @@ void add_pairs(perf::Setup& setup, int ranks, const std::vector<ByteCount>& runs
 
 void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launched) {
   if (words.layers) throw UsageError("--layers belongs to a CASE with a model");
+  if (setup.replicas == Replicas::first) throw UsageError("--replicas first belongs to a CASE");
   if (launched && words.ranks && *words.ranks != *launched) {
     throw UsageError(fmt::format("--ranks {}: the launcher started {} processes", *words.ranks, *launched));
   }
@@ -332,6 +333,7 @@ perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
     throw UsageError("--transport loopback joins threads of one process, not those that a launcher starts");
   }
   setup.verify = parse_verify(words.verify);
+  setup.replicas = parse_replicas(words.replicas);
   setup.rate_bytes_per_second = parse_rate(words.rate);
   setup.staging_bytes = chosen_staging(words.staging);
   setup.costs = chosen_costs(words.calibration);
@@ -367,6 +369,7 @@ nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& set
   if (words.layers) out["layers"] = *words.layers;
   if (setup.rate_bytes_per_second > 0) out["rate"] = setup.rate_bytes_per_second;
   if (setup.verify == Verify::digest) out["verify"] = "digest";
+  if (setup.replicas == Replicas::first) out["replicas"] = "first";
   const std::string calibration =
       !words.calibration.empty() ? words.calibration : environment("SHARDWIRE_CALIBRATION").value_or("");
   if (!calibration.empty()) out["calibration"] = calibration;

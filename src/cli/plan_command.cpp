@@ -5,12 +5,12 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "case/case.hpp"
 #include "case/fabric_file.hpp"
 #include "cli/command.hpp"
 #include "cli/completion.hpp"
+#include "cli/job_options.hpp"
 #include "cli/picture.hpp"
 #include "cli/plan_buddies.hpp"
 #include "cli/plan_fabric.hpp"
@@ -19,7 +19,6 @@
 #include "cli/relabel.hpp"
 #include "cli/run_report.hpp"
 #include "shardwire/error.hpp"
-#include "support/nearest.hpp"
 #include "support/stderr.hpp"
 
 namespace shardwire::cli {
@@ -27,7 +26,6 @@ namespace {
 
 // Above this number of ranks the best assignment is computed only on request.
 constexpr int ranks_relabelled_unasked = 4096;
-constexpr std::string_view known_replicas = "spread, first";
 
 struct Options {
   std::string path;
@@ -46,7 +44,7 @@ struct Options {
 
   [[nodiscard]] bool one_rank() const { return rank_option->count() > 0; }
   [[nodiscard]] bool loses_host() const { return lost_host_option->count() > 0; }
-  [[nodiscard]] bool reads_first() const { return replicas == "first"; }
+  [[nodiscard]] bool reads_first() const { return parse_replicas(replicas) == Replicas::first; }
 };
 
 void check_before_reading(const Options& options) {
@@ -64,10 +62,6 @@ void check_before_reading(const Options& options) {
   }
   if (options.loses_host() && (options.relabel || !options.fabric.empty() || !options.svg.empty())) {
     throw UsageError("--lost-host shows who holds what: leave out --relabel, --fabric and --svg");
-  }
-  if (!options.reads_first() && options.replicas != "spread") {
-    throw UsageError(fmt::format("--replicas: '{}' is unknown{}", options.replicas,
-                                 support::known_words(options.replicas, known_replicas)));
   }
   if (options.reads_first() && (options.relabel || !options.svg.empty())) {
     throw UsageError("--replicas first: --relabel and --svg assume that replicas are equal; leave them out");
@@ -172,8 +166,7 @@ int run(const Options& options) {
     if (job.ranks_per_host == 0) throw UsageError("--lost-host: the case does not give \"hosts\", the ranks per host");
     source = without_host(job, options.buddies, options.lost_host);
   }
-  Planner planner(source.source, job.target.layout, source.topology,
-                  options.reads_first() ? Replicas::first : Replicas::spread);
+  Planner planner(source.source, job.target.layout, source.topology, parse_replicas(options.replicas));
   // Print only after all regions are known to have a holder.
   const Sums sums = sums_of(options, planner, targets);
   const JobTotals& totals = sums.totals;
@@ -233,11 +226,7 @@ std::function<int()> declare_plan(CLI::App& app) {
                      "plan without this host of the source, and say which elements nobody holds then");
   app.add_option("--buddies", options->buddies,
                  "each source rank has so many copies on other hosts (PublishOptions::buddies); with --lost-host");
-  app.add_option(
-         "--replicas", options->replicas,
-         "source of elements that several ranks hold: spread (the own process, else evenly) or first (the lowest "
-         "rank, as restores of shardwire.torch read; default: spread)")
-      ->type_name(one_of(known_replicas));
+  add_replicas(app, options->replicas);
   app.add_option("--svg", options->svg,
                  "draw the tensor of --tensor to this file: holders, transfers between ranks, and the bytes of each "
                  "link")

@@ -27,6 +27,7 @@ struct Words {
   std::string transport;
   std::string memory = "host";
   std::string verify = "generation";
+  std::string replicas = "spread";
   std::string rate;
   std::string staging;
   std::string calibration;
@@ -53,6 +54,10 @@ RunOptions check(const Words& words) {
   }
   require_key_file();
   RunOptions options;
+  options.replicas = parse_replicas(words.replicas);
+  if (words.relabel && options.replicas == Replicas::first) {
+    throw UsageError("--replicas first: --relabel assumes that replicas are equal; leave it out");
+  }
   for (const std::string& text : words.faults) options.faults.push_back(parse_fault(text));
   options.notice = parse_seconds("--notice", words.notice_seconds);
   options.memory = parse_memory(words.memory);
@@ -129,6 +134,7 @@ std::function<int()> declare_run(CLI::App& app) {
   app.add_flag("--relabel", words->relabel,
                "run target ranks in the processes where the fewest bytes cross, as plan --relabel shows");
   add_verify(app, words->verify);
+  add_replicas(app, words->replicas);
   app.add_option("--rate", words->rate, "most remote bytes into each rank per second, e.g. 500M");
   add_timeout(app, words->timeout_seconds, "seconds that one restore may take (default: 600)");
   app.add_option("--staging", words->staging,

@@ -86,7 +86,7 @@ namespace {
 // Payload that crosses between processes in all restores of the job; 0 if a wanted region has no holder.
 ByteCount remote_bytes(const Case& job, const RunOptions& options) {
   if (!options.processes.empty()) return static_cast<ByteCount>(options.repeat) * relabel(job).remote;
-  Planner planner(job.source.layout, job.target.layout, topology_of(job));
+  Planner planner(job.source.layout, job.target.layout, topology_of(job), options.replicas);
   const JobTotals totals = planner.tally(ranks_of(job.target.layout));
   return static_cast<ByteCount>(options.repeat) * (options.disjoint ? totals.needed : totals.remote);
 }

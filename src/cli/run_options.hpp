@@ -20,6 +20,7 @@ struct RunOptions {
   Duration timeout = std::chrono::seconds(600);  ///< per restore
   ByteCount rate_bytes_per_second = 0;           ///< 0: no limit
   Verify verify = Verify::generation;
+  Replicas replicas = Replicas::spread;
   CostModel costs{};
   MemoryKind memory = MemoryKind::host;  ///< of the state, on both sides
   int repeat = 1;

@@ -299,6 +299,7 @@ class Worker {
     options.staging_bytes = staging_half();
     options.discovery_grace = Duration::zero();  // all publishers have published, since the members met
     options.verify = config_.options.verify;
+    options.replicas = config_.options.replicas;
     options.bind_only = config_.options.bind_only;
     options.ingress_bytes_per_second = config_.options.rate_bytes_per_second;
     options.notice = config_.options.notice;
@@ -332,6 +333,7 @@ class Worker {
                                                       .staging_bytes = staging_half(),
                                                       .verify = config_.options.verify,
                                                       .ingress_bytes_per_second = config_.options.rate_bytes_per_second,
+                                                      .replicas = config_.options.replicas,
                                                       .method = ExchangeMethod::collective});
     if (!wanted_) return;
     keep(result.report);

@@ -41,6 +41,7 @@ const Usage usages[] = {
     {"odd_ranks_apart", {"--ranks", "3", "--disjoint"}, "an even number"},
     {"no_repeats", {"--repeats", "0"}, "1 to 1000"},
     {"layers_without_case", {"--layers", "2"}, "belongs to a CASE"},
+    {"replicas_without_case", {"--replicas", "first"}, "belongs to a CASE"},
     {"no_staging", {"--staging", "0"}, "moves nothing"},
     {"no_rate", {"--rate", "0"}, "nothing would ever arrive"},
     {"unknown_digest", {"--verify", "maybe"}, "'maybe' is unknown"},
@@ -70,6 +71,7 @@ const Usage usages[] = {
     {"calibration_by_another", {"--calibration", "costs.json", "--calibrate"}, "takes no --calibration"},
     {"calibration_with_a_name", {"--target", "mine", "--calibrate"}, "takes no --target"},
     {"calibration_with_digests", {"--verify", "digest", "--calibrate"}, "takes no --verify"},
+    {"calibration_of_replicas", {"--replicas", "first", "--calibrate"}, "takes no --replicas"},
     {"calibration_within_a_process", {"--transport", "loopback", "--calibrate"}, "loopback reaches no other process"},
 };
 

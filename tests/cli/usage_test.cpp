@@ -122,6 +122,7 @@ const Usage usages[] = {
      "completion: 'bsh' is unknown (did you mean 'bash'?); known are bash, zsh, fish"},
     {"words_of_an_option_are_in_the_help", {"run", "--help"}, 0, "  --memory host|cuda "},
     {"doctor_expects_nothing_without_a_case", {"doctor", "--expect", "floor=1"}, 2, "--expect: takes a CASE"},
+    {"doctor_has_no_replicas_without_a_case", {"doctor", "--replicas", "first"}, 2, "first: takes a CASE"},
     {"doctor_expects_a_misspelt_word",
      {"doctor", "-", "--expect", "fllor=1"},
      2,

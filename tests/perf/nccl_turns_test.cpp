@@ -124,6 +124,18 @@ BOOST_AUTO_TEST_CASE(a_source_that_sends_more_than_it_holds_begins_again) {
   for (const auto& one : order.sends) BOOST_TEST((one.at == 0 && one.bytes == 240));
 }
 
+BOOST_AUTO_TEST_CASE(the_loop_reads_replicas_as_the_exchange_does) {
+  perf::Setup setup = exchanges(R"j({"name": "all", "states": ["m"], "tensors": [{"fqn": "w", "shape": [60]}],
+    "source": {"ranks": 2, "rules": {"*": {"replicated": true}}},
+    "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}})j");
+  for (const Replicas rule : {Replicas::spread, Replicas::first}) {
+    setup.replicas = rule;
+    const auto order = perf::nccl_order_of(setup, setup.measurements.front().job, 1, 240);
+    BOOST_TEST(order.own.empty() == (rule == Replicas::first));
+    BOOST_TEST(order.receives.empty() == (rule == Replicas::spread));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_loop_that_is_refused_says_by_whom) {
   const Deadline deadline(120s);
   FakeNcclFaults faults;

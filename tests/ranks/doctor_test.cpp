@@ -98,6 +98,24 @@ BOOST_AUTO_TEST_CASE(each_pair_is_a_line_for_people) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(replicas_are_read_as_asked) {
+  const char* const replicas = R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [12, 2]}],
+    "source": {"ranks": 2, "rules": {"*": {"replicated": true}}},
+    "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}})j";
+  for (const char* rule : {"spread", "first"}) {
+    const CommandResult result =
+        run_command({"doctor", "-", "--json", "--transport", transport(), "--replicas", rule}, replicas);
+    BOOST_TEST(result.exit_code == 0, result.err);
+    std::size_t paths = 0;
+    for (const Json& row : rows(result.out)) {
+      if (!row.contains("path")) continue;  // a flag of this machine
+      ++paths;
+      BOOST_TEST(row["source"] == (rule == std::string("first") ? Json(0) : row["target"]));
+    }
+    BOOST_TEST(paths == 2U);
+  }
+}
+
 // Expectations come from cost files that no machine meets.
 BOOST_AUTO_TEST_CASE(measured_is_shown_beside_expected_and_flagged_if_it_is_far_longer) {
   constexpr double bytes = 4000 * 2000 * 4;  // of each target rank

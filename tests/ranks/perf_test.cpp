@@ -207,6 +207,20 @@ BOOST_AUTO_TEST_CASE(a_case_has_one_row_and_its_bytes_add_up) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(replicas_of_a_case_come_from_the_lowest_rank_if_asked) {
+  const char* const replicas = R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [64, 64]}],
+    "source": {"ranks": 2, "rules": {"*": {"replicated": true}}},
+    "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}})j";
+  const CommandResult result = perf(
+      {"-", "--repeats", "1", "--transport", transport(), "--against", "contiguous", "--replicas", "first", "--json"},
+      replicas);
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  const Json row = rows_of(result.out).at(0);
+  BOOST_TEST(row.at("options").at("replicas") == "first");
+  BOOST_TEST(row.at("bytes").at("local") == 64 * 64 * 4);
+  BOOST_TEST(row.at("bytes").at("moved") == 64 * 64 * 4);
+}
+
 BOOST_AUTO_TEST_CASE(a_method_that_is_not_possible_fails_and_says_why, *boost::unit_test::precondition(over_tcp)) {
   // TCP cannot map memory.
   const CommandResult result =

@@ -164,6 +164,28 @@ BOOST_AUTO_TEST_CASE(a_replica_stands_in_for_a_lost_rank) {
   BOOST_TEST(outcome.report["bytes"]["moved"] == 128);
 }
 
+const char* const three_replicas = R"j({
+  "states": ["m"], "tensors": [{"fqn": "w", "shape": [12, 2]}],
+  "source": {"ranks": 3, "rules": {"*": {"replicated": true}}},
+  "target": {"ranks": 3, "rules": {"*": {"replicated": true}}}
+})j";
+
+BOOST_AUTO_TEST_CASE(replicas_come_from_where_the_plan_says) {
+  for (const char* rule : {"spread", "first"}) {
+    const CommandResult planned = run_command({"plan", "--json", "--totals", "--replicas", rule, "-"}, three_replicas);
+    const Json totals = Json::parse(planned.out)["totals"];
+    const Outcome outcome = run(three_replicas, {"--replicas", rule});
+    BOOST_TEST(outcome.result.exit_code == 0, outcome.result.err);
+    BOOST_REQUIRE(outcome.report.is_object());
+    BOOST_TEST(outcome.report["bytes"]["moved"] == totals["remote"]);
+    BOOST_TEST(outcome.report["bytes"]["local"] == totals["local"]);
+    for (const Json& rank : outcome.report["ranks"]) {
+      BOOST_REQUIRE(rank["peers"].size() == 1U);
+      BOOST_TEST(rank["peers"][0]["rank"] == (rule == std::string("first") ? Json(0) : rank["rank"]));
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_region_without_holder_fails_the_job) {
   const Outcome outcome = run(with_a_gap, {"--timeout", "30"});
   BOOST_TEST(outcome.result.exit_code == 1);
@@ -261,6 +283,8 @@ BOOST_AUTO_TEST_CASE(whatever_fails_before_the_ranks_start_is_in_the_report) {
 BOOST_AUTO_TEST_CASE(bad_usage_writes_no_report) {
   for (const std::vector<std::string>& more : {std::vector<std::string>{"--fault", "burn:0@50"},
                                                {"--relabel", "--disjoint"},
+                                               {"--relabel", "--replicas", "first"},
+                                               {"--replicas", "compare"},
                                                {"--memory", "cuda"},
                                                {"--staging", "0"},
                                                {"--repeat", "0"},

@@ -68,6 +68,9 @@ def test_the_case_of_a_job_moves_what_its_restore_moved(pool, tmp_path, command,
     spread = json.loads(command("plan", case, "--totals", "--json"))["totals"]
     assert spread["local"] - moved["local"] == (RANKS - 1) * 48 == moved["remote"] - spread["remote"]
     assert f"The source has {RANKS} ranks. " in command("case", "check", case)
-    command("run", case, "--transport", "loopback")  # checks every element
+    report = tmp_path / "report.json"
+    command("run", case, "--transport", "loopback", "--replicas", "first", "--report", report)  # checks every element
+    replayed = json.loads(report.read_text())["bytes"]
+    assert {"needed": replayed["needed"], "remote": replayed["moved"] - replayed["extra"], "local": replayed["local"]} == moved
     both = json.loads(command("plan", tmp_path / "held.json", "--totals", "--json"))["totals"]
     assert both["remote"] == 0 and both["local"] == both["needed"] > 0
