@@ -103,8 +103,8 @@ class Worker {
     result_.peak_rss_bytes = peak_rss_bytes();
     result_.ports = perf::port_bytes(result_.report.peers);
     if (config_.options.finds_links) result_.links = find_links(result_.report.peers, own_processors());
-    config_.deliver(session_ ? &*session_ : nullptr, result_, unanswered_ ? grace : config_.options.timeout + grace);
-    guarded([&] { close(unanswered_ ? vain_wait : grace); });
+    config_.deliver(session_ ? &*session_ : nullptr, result_, patience_.to_deliver());
+    guarded([&] { close(patience_.to_leave()); });
     return result_;
   }
 
@@ -226,7 +226,7 @@ class Worker {
       }
     } catch (const Error& error) {
       together_ = false;
-      unanswered_ = unanswered_ || error.code() == ErrorCode::timed_out;
+      patience_.unanswered = patience_.unanswered || error.code() == ErrorCode::timed_out;
     }
     return true;
   }
@@ -251,14 +251,11 @@ class Worker {
       if (config_.faults != nullptr) {
         config_.faults->end();
       } else {
-        // All have begun together, so their deadlines pass together.
-        const Duration left = began + config_.options.timeout + grace - WallClock::now();
-        meet("restored", std::max<Duration>(left, 1s), restored);
+        meet("restored", patience_.to_meet(WallClock::now() - began), restored);
       }
       if (restored && wanted_) guarded([&] { check(generation); });
     }
-    // A member that has not answered does not read either.
-    if (publication_.valid()) guarded([&] { publication_.retire(unanswered_ ? Duration::zero() : 10s); });
+    if (publication_.valid()) guarded([&] { publication_.retire(patience_.to_retire()); });
     publication_ = {};
   }
 
@@ -396,7 +393,7 @@ class Worker {
       std::make_shared<std::atomic<bool>>(false);                              // owners: this, the log sink
   std::shared_ptr<JoinedMembers> joined_ = std::make_shared<JoinedMembers>();  // owners: as of leaving_
   bool together_ = true;                                                       // all members are present and healthy
-  bool unanswered_ = false;  // a member has not come to a meeting in time
+  Patience patience_{.timeout = config_.options.timeout};
   std::optional<Session> session_;
   Publication publication_;
   std::optional<SideBuffers> held_;  // after session_: arenas are destroyed first
@@ -404,6 +401,22 @@ class Worker {
 };
 
 }  // namespace
+
+Duration Patience::to_meet(Duration since_begin) const {
+  return std::max<Duration>(timeout + grace - since_begin, 1s);
+}
+
+Duration Patience::to_retire() const {
+  return unanswered ? Duration::zero() : 10s;
+}
+
+Duration Patience::to_deliver() const {
+  return unanswered ? grace : timeout + grace;
+}
+
+Duration Patience::to_leave() const {
+  return unanswered ? vain_wait : grace;
+}
 
 std::string absence_text(Duration waited, const std::vector<int>& missing, const std::set<int>& joined, int members) {
   const auto named = [&](const std::vector<int>& some) {

@@ -43,6 +43,22 @@ struct WorkerConfig {
   std::function<void(int member)> joined{};
 };
 
+/// How long a member waits for the others once restores have begun. A member that does not answer delays the end of the job
+/// by about half a minute, whatever the timeout of a restore is.
+struct Patience {
+  Duration timeout;         ///< of a restore
+  bool unanswered = false;  ///< a member has not come to a meeting in time; it does not read either
+
+  /// Until all have restored. All have begun together, so their deadlines pass together.
+  [[nodiscard]] Duration to_meet(Duration since_begin) const;
+  /// Until the readers of the publication have ended.
+  [[nodiscard]] Duration to_retire() const;
+  /// Until the other members deliver their results.
+  [[nodiscard]] Duration to_deliver() const;
+  /// Until all leave.
+  [[nodiscard]] Duration to_leave() const;
+};
+
 /// "waited 15 s for member 2 of 3 to join", or to answer if it has joined. `joined`: members that have; only member 0 knows them,
 /// and none are given elsewhere.
 std::string absence_text(Duration waited, const std::vector<int>& missing, const std::set<int>& joined, int members);

@@ -306,6 +306,26 @@ BOOST_AUTO_TEST_CASE(a_member_that_has_joined_is_waited_for_to_answer) {
   BOOST_TEST(text({2}, {}) == "waited 1.5 s for member 2 of 4 to join or answer");
 }
 
+BOOST_AUTO_TEST_CASE(a_member_that_does_not_answer_delays_the_end_by_half_a_minute) {
+  using namespace std::chrono_literals;
+  for (const Duration timeout : {Duration(1s), Duration(1h)}) {
+    Patience patience{.timeout = timeout};
+    Duration after_deadline = patience.to_meet(timeout);
+    patience.unanswered = true;
+    after_deadline += patience.to_retire() + patience.to_deliver() + patience.to_leave();
+    BOOST_TEST((after_deadline == 23s));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(members_that_answer_have_the_time_of_a_restore) {
+  using namespace std::chrono_literals;
+  const Patience patience{.timeout = 60s};
+  BOOST_TEST((patience.to_meet(20s) == 50s));
+  BOOST_TEST((patience.to_meet(2min) == 1s));  // this process was stopped meanwhile
+  BOOST_TEST((patience.to_deliver() > patience.timeout));
+  BOOST_TEST((patience.to_retire() == 10s && patience.to_leave() == 10s));
+}
+
 BOOST_AUTO_TEST_CASE(progress_blames_no_rank_that_restores) {
   for (const char* const phase : {"restore", "bind"}) {
     const std::string text = shown(false, [&] {
