@@ -621,10 +621,10 @@ bool RestoreOperation::written() const {
 
 void RestoreOperation::abandon() {
   if (is_done()) return;
-  RestoreReport last = last_report();
   release();
-  state_->finish(std::move(last), {}, error_);
-  stages_.enter(Stage::failed);
+  stages_.enter(Stage::failed);  // before callbacks, which may destroy the handle
+  state_->finish(last_report(), {}, error_);
+  context_.finished(*this);
 }
 
 // Returns leases and events, and ignores further answers.

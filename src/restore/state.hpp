@@ -51,7 +51,8 @@ class SHARDWIRE_LOCAL RestoreState {
   /// Called at each end, before the caller sees it. May be empty.
   std::function<void(const RestoreReport& report, const std::exception_ptr& error)> ended;
   std::function<void()> cancel;
-  std::function<void()> end_here;  ///< ends it at once, with no more writes; does nothing but on the session's thread
+  /// On the session's thread, which cannot wait for the end: ends it at once, with no more writes. Elsewhere returns false.
+  std::function<bool()> end_here;
   std::function<void(Duration timeout)> resume;  ///< see Restore::resume()
   std::function<void()> proceed;                 ///< see Restore::proceed()
 

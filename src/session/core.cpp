@@ -129,7 +129,8 @@ Core::Core(Loop& loop, Setup setup)
                        [this](const std::string& topic, const std::string& text) { warn_once(topic, text); }});
 }
 
-Core::~Core() {
+void Core::end() {
+  if (!publisher_) return;  // it has ended
   for (const auto& operation : operations_) operation->stop_writing();
   publisher_->serving().stop_packing();  // otherwise a completed send would start the next waiting packing
   copies_->stop();
@@ -164,14 +165,9 @@ void Core::poll_copies() {
 void Core::stop_writing(Operation& operation) {
   operation.stop_writing();
   end_receives([&] {
-    poll_copies();
+    if (copier_) poll_copies();
     return operation.written();
   });
-}
-
-void Core::abandon(Operation& operation) {
-  operation.abandon();
-  finished(operation);
 }
 
 void Core::end_receives(const std::function<bool()>& written) {

@@ -58,7 +58,10 @@ class Core : private Membership::Host {
   };
 
   Core(Loop& loop, Setup setup);
-  ~Core() override;
+  ~Core() override { end(); }
+  /// Ends every operation: from now on nothing writes into a destination. Callbacks of theirs still find the core, unless
+  /// the destructor does it.
+  void end();
 
   /// For connections from now on. `tls`: encrypts them; null: nothing does.
   void use_job_key(const Bytes& key, const TlsModule* tls) {
@@ -77,8 +80,6 @@ class Core : private Membership::Host {
   void finished(Operation& operation);
   /// Stops an operation without a wait for its peers: from now on nothing writes into its destination. It may end by that.
   void stop_writing(Operation& operation);
-  /// Ends an operation that has stopped.
-  void abandon(Operation& operation);
   /// Tells `changed` of every change of the directory, until it is null again.
   void on_directory_changed(std::function<void()> changed) { directory_changed_ = std::move(changed); }
   /// Sends an orderly goodbye on every connection.

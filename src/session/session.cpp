@@ -108,7 +108,7 @@ Restore& Restore::operator=(Restore&& other) noexcept {
 Restore::~Restore() {
   if (!state_ || state_->inherited() || state_->completion().is_done()) return;
   state_->cancel();
-  if (!state_->completion().is_done()) state_->end_here();  // a callback cannot wait for it
+  if (state_->completion().is_done() || state_->end_here()) return;
   state_->completion().wait_for_end();
 }
 void Restore::on_progress(std::function<void(const Progress&)> callback, Duration interval) {

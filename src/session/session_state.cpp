@@ -319,7 +319,10 @@ void SessionState::stop(WallClock::time_point until) {
 }
 
 void SessionState::end(Loop& loop, WallClock::time_point until) {
-  loop.end([this] { core_.reset(); });
+  loop.end([this] {
+    if (core_) core_->end();
+    core_.reset();
+  });
   if (auto* const copies = made_buddies()) copies->stop();
   // A running exchange fails, since it can reach no other member; only waits for the caller's events can delay it. In
   // that case it gives up its group itself.
@@ -460,15 +463,19 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, Restor
   // Also while another thread ends the session, which is not open any more then.
   state->end_here = [session = weak_from_this(), on = std::weak_ptr<Loop>(loop),
                      weak = std::weak_ptr<RestoreState>(state)] {
-    const auto owner = session.lock();
     const auto here = on.lock();
+    if (!here || !here->is_current()) return false;
+    const auto owner = session.lock();
     const auto still = weak.lock();
-    if (!owner || !here || !here->is_current() || !still) return;
-    if (still->run == nullptr) return still->finish({}, {}, cancelled());  // its task is posted, and finds it ended
-    if (!owner->core_) return;                                             // it ends, and the restore with it
+    if (!owner || !owner->core_ || !still) return true;  // it has ended with the core
+    if (still->run == nullptr) {
+      still->finish({}, {}, cancelled());  // its task is posted, and finds it ended
+      return true;
+    }
     restore::RestoreOperation& run = *still->run;
     owner->core_->stop_writing(run);
-    if (!still->completion().is_done()) owner->core_->abandon(run);
+    if (!still->completion().is_done()) run.abandon();
+    return true;
   };
   if (has_keeper_ && !only) {
     state->restored = [session = weak_from_this(), from = options.name](std::int64_t step, std::uint64_t origin) {

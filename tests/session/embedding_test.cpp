@@ -422,6 +422,60 @@ BOOST_AUTO_TEST_CASE(a_callback_destroys_restores_while_another_thread_ends_the_
   ended.get();
 }
 
+// The session's thread ends one restore after the other.
+BOOST_AUTO_TEST_CASE(a_callback_at_the_end_of_a_session_destroys_another_restore) {
+  const Deadline deadline(120s);
+  Alone alone;
+  Restore first = alone.session.restore(alone.wanted(), of_nothing_published());
+  std::optional<Restore> second = alone.session.restore(alone.wanted(), of_nothing_published());
+  bool ended = false;
+  first.on_done([&] { second.reset(); });
+  second->on_done([&] { ended = true; });
+  { const Session ending(std::move(alone.session)); }
+  BOOST_TEST(!second.has_value());
+  BOOST_TEST(ended);
+  BOOST_TEST((failure_of([&] { first.wait(); }).code() == ErrorCode::cancelled));
+}
+
+BOOST_AUTO_TEST_CASE(a_log_sink_destroys_the_restore_that_ends_with_its_session) {
+  const Deadline deadline(120s);
+  std::optional<Restore> restore;
+  SessionOptions options = quick();
+  options.log = [&](LogLevel, std::string_view text) {
+    if (text.find(" is not restored") != std::string_view::npos) restore.reset();
+  };
+  Alone alone(options);
+  restore = alone.session.restore(alone.wanted(), of_nothing_published());
+  int ends = 0;
+  restore->on_done([&] { ++ends; });
+  { const Session ending(std::move(alone.session)); }
+  BOOST_TEST(!restore.has_value());
+  BOOST_TEST(ends == 1);
+}
+
+BOOST_AUTO_TEST_CASE(the_last_progress_callback_destroys_its_restore) {
+  const Deadline deadline(120s);
+  Alone alone;
+  RestoreOptions options = within(patience);
+  options.name = "later";
+  std::optional<Restore> restore = alone.session.restore(alone.wanted(), options);
+  std::promise<void> destroyed;
+  restore->on_progress([&](const Progress& progress) {
+    if (std::string_view(progress.stage) != "done") return;
+    restore.reset();
+    destroyed.set_value();
+  });
+  TestShard shard(weight, Layout::replicated(), Rank{0});
+  shard.fill(2);
+  Catalog held(Rank{0}, 1);
+  shard.add_to(held);
+  const Publication publication = alone.session.publish(held, {.name = "later"});
+  destroyed.get_future().wait();
+  BOOST_TEST(alone.target.wrong(2) == 0U);
+  // The session still works.
+  alone.session.restore(alone.wanted(), within(patience)).wait();
+}
+
 BOOST_AUTO_TEST_CASE(what_a_log_sink_throws_comes_out_of_wait) {
   SessionOptions options = quick();
   const auto throwing = std::make_shared<std::atomic<bool>>(false);
