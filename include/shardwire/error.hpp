@@ -56,10 +56,10 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), code_(code), ranks_(std::move(ranks)) {}
 
   [[nodiscard]] ErrorCode code() const { return code_; }
-  /// Whether the same call can succeed later without a change by the caller: a member comes back or is replaced
-  /// (peer_lost), more time suffices (timed_out), a source publishes again (withdrawn, step_mismatch). A restore does
-  /// not wait for the replacement of a lost member: started before the replacement has joined, it finds no holder
-  /// (peer_lost).
+  /// Whether, judged by the code, the same call can succeed later without a change by the caller: a member is replaced
+  /// (peer_lost), more time suffices (timed_out), a source publishes again (withdrawn, step_mismatch). A restore that
+  /// starts before the replacement has joined fails again (peer_lost). After the loss of member 0 only restores that
+  /// have their plan succeed: end the session, and join again.
   [[nodiscard]] bool retryable() const {
     return code_ == ErrorCode::peer_lost || code_ == ErrorCode::timed_out || code_ == ErrorCode::withdrawn ||
            code_ == ErrorCode::step_mismatch;

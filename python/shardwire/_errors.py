@@ -20,7 +20,8 @@ class Error(RuntimeError):
     code = "internal"
     """Stable name, such as "peer_lost"."""
     retryable = False
-    """Whether the same call can succeed later without a change by the caller."""
+    """Whether, judged by the code, the same call can succeed later without a change by the caller. After the loss of member 0
+    only restores that have their plan succeed: end the session, and join again."""
 
     def __init__(self, message: str, gaps: Sequence[Gap] = (), ranks: Sequence[int] = (), report: Report | None = None) -> None:
         super().__init__(message)

@@ -392,6 +392,8 @@ BOOST_AUTO_TEST_CASE(a_gather_ends_with_the_rendezvous) {
   leaver.join();
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
+  // A source that repeats its barrier keeps its publication for restores that have their plan.
+  BOOST_TEST(error.retryable());
   BOOST_TEST((failure_of([&] { job.reader.gather("more", {}, patience); }).code() == ErrorCode::peer_lost));
 }
 

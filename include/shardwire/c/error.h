@@ -38,7 +38,8 @@ void shardwire_error_free(shardwire_error* error);
 shardwire_code shardwire_error_code(const shardwire_error* error);
 /// A full sentence that names the cause; "" for a NULL error.
 const char* shardwire_error_message(const shardwire_error* error);
-/// Whether the same call can succeed later without a change by the caller.
+/// Whether, judged by the code, the same call can succeed later without a change by the caller. After the loss of
+/// member 0 only restores that have their plan succeed: end the session, and join again.
 bool shardwire_error_retryable(const shardwire_error* error);
 /// The members, or ranks of a layout, that the error concerns.
 const int32_t* shardwire_error_ranks(const shardwire_error* error, size_t* count);
