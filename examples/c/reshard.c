@@ -109,7 +109,8 @@ int main(void) {
          (unsigned long long)figures.needed_bytes, (unsigned long long)figures.local_bytes,
          (unsigned long long)figures.moved_bytes, (long long)wrong);
 
-  check(shardwire_session_barrier(session, minute, &error));  // nobody leaves before all have read
+  // Nobody leaves before all have read. If a member is lost, it fails at once: docs/c.md says what to do.
+  check(shardwire_session_barrier(session, minute, &error));
   check(shardwire_publication_retire(publication, minute, &error));
   shardwire_restore_free(restore);
   shardwire_publication_free(publication);

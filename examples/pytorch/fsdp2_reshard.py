@@ -7,6 +7,8 @@ that the new job can compare its losses with what they would have been. examples
 
 import argparse
 import json
+import sys
+import time
 import warnings
 
 import torch
@@ -16,6 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+import shardwire as sw
 import shardwire.torch as swt
 
 WORDS, WIDTH, SEQUENCES = 61, 50, 12  # neither 61 nor 50 rows divide by 3 or 4
@@ -61,12 +64,25 @@ def train(model, optimizer, scheduler, data_parallel, steps):
     return losses
 
 
+def meet(session, patience=240):
+    """Returns when all have restored. A source that leaves earlier takes its state along, so it stays if a member is lost."""
+    end = time.monotonic() + patience  # 120 s to restore, and 120 s to start a process again
+    while True:
+        try:
+            return session.barrier(timeout=120)
+        except sw.Error as error:
+            print(error, file=sys.stderr)
+            if not error.retryable or time.monotonic() >= end:
+                raise
+        time.sleep(1)  # until another process has the number of the lost member, each call fails at once
+
+
 def old_job(session):
     model, optimizer, scheduler, dp = build(1, dist.get_world_size(), 1)
     losses = train(model, optimizer, scheduler, dp, range(CHANGE))
     state = swt.State(model, optimizer)
     publication = state.publish(session, step=CHANGE, extra={"scheduler": scheduler.state_dict()})
-    session.barrier(timeout=120)  # the new job has restored
+    meet(session)  # the new job has restored
     publication.retire()  # from here on the model may change
     return losses + train(model, optimizer, scheduler, dp, range(CHANGE, END))
 
@@ -75,7 +91,7 @@ def new_job(session, tensor_parallel):
     model, optimizer, scheduler, dp = build(2, dist.get_world_size() // tensor_parallel, tensor_parallel)
     restored = swt.restore_into(session, model, optimizer, timeout=120)  # waits until the old job publishes
     scheduler.load_state_dict(restored.extra["scheduler"])
-    session.barrier(timeout=120)
+    meet(session)
     return train(model, optimizer, scheduler, dp, range(restored.step, END))
 
 

@@ -9,7 +9,10 @@ import json
 import pathlib
 import re
 import textwrap
+import time
+from types import SimpleNamespace
 from typing import Any, Iterator
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -161,6 +164,21 @@ def test_the_layouts_of_a_job_are_a_case(pool, tmp_path):
     assert case["name"] == "step 3" and len(case["tensors"]) >= parameters
     for side in ("source", "target"):
         assert case[side]["ranks"] == 2 and {"mesh": [2], "placements": ["S(0)"]} in case[side]["rules"].values()
+
+
+def test_a_source_stays_while_a_member_is_lost():
+    path = ROOT / "examples/pytorch/fsdp2_reshard.py"
+    names: dict[str, Any] = {"__name__": path.stem}
+    exec(compile(path.read_text(), path, "exec"), names)
+    names["time"] = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None)
+    meet = names["meet"]
+    barrier = Mock(side_effect=[sw.PeerLost("member 4 is lost"), sw.TimedOut("member 4 has not come"), None])
+    meet(SimpleNamespace(barrier=barrier))
+    assert barrier.call_count == 3
+    with pytest.raises(sw.PeerLost):  # nobody replaces it
+        meet(SimpleNamespace(barrier=Mock(side_effect=sw.PeerLost("member 4 is lost"))), patience=0)
+    with pytest.raises(sw.InvalidArgument):
+        meet(SimpleNamespace(barrier=Mock(side_effect=sw.InvalidArgument("the session is closed"))))
 
 
 def fallback(rank: int, world: int) -> Any:
