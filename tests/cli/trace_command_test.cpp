@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/command.hpp"
@@ -67,6 +70,83 @@ std::map<int, std::int64_t> begins(const std::string& trace) {
 }
 
 using Begins = std::map<int, std::int64_t>;
+
+/// The trace of a job of two ranks, each of which restores twice.
+std::string trace_of_a_job(const Folder& folder) {
+  const std::string job = R"({"tensors": [{"fqn": "w", "shape": [64, 64]}],
+    "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
+    "target": {"ranks": 2, "rules": {"*": {"chunk": 1, "over": 2}}}})";
+  const CommandResult run = run_command({"run", "-", "--transport", "loopback", "--repeat", "2"}, job,
+                                        {{"SHARDWIRE_TRACE", folder.path("t.json")}});
+  BOOST_REQUIRE_MESSAGE(run.exit_code == 0, run.err);
+  const CommandResult merged = folder.merge({folder.path("t-0.json"), folder.path("t-1.json")});
+  BOOST_REQUIRE_MESSAGE(merged.exit_code == 0, merged.err);
+  return merged.out;
+}
+
+bool is_number(const json& value, std::int64_t most) {
+  return value.is_number_integer() && value >= 0 && value <= most;
+}
+
+/// Perfetto accepts whatever it can show of a trace. These are the rules of the Trace Event Format for what this command
+/// writes.
+class FormatCheck {
+ public:
+  void add(const json& event) {
+    BOOST_TEST_CONTEXT(event.dump()) {
+      constexpr std::int64_t most_id = std::numeric_limits<std::uint32_t>::max();
+      BOOST_REQUIRE((is_number(event.at("pid"), most_id) && is_number(event.at("tid"), most_id)));
+      BOOST_REQUIRE((event.at("name").is_string() && event.at("name") != ""));
+      BOOST_REQUIRE(event.at("args").is_object());
+      if (event.at("ph") == "M") {
+        name(event);
+      } else {
+        BOOST_REQUIRE(event.at("ph") == "X");
+        span(event);
+      }
+    }
+  }
+
+ private:
+  struct Row {
+    std::int64_t latest = 0;           // begin
+    std::vector<std::int64_t> ends{};  // of the spans around the latest
+  };
+
+  void name(const json& event) {
+    BOOST_TEST(event.size() == 5U);  // it has no time
+    BOOST_TEST((event.at("args").size() == 1U && event.at("args").at("name").is_string()));
+    const int process = event.at("pid");
+    if (event.at("name") == "process_name") {
+      BOOST_TEST(processes_.insert(process).second);
+    } else {
+      BOOST_TEST(event.at("name") == "thread_name");
+      const int row = event.at("tid");
+      BOOST_TEST(rows_.try_emplace(std::pair(process, row)).second);
+    }
+  }
+  void span(const json& event) {
+    constexpr std::int64_t most = std::int64_t{1} << 53;  // what a double has exactly
+    BOOST_REQUIRE((is_number(event.at("ts"), most) && is_number(event.at("dur"), most)));
+    for (const json& value : event.at("args")) BOOST_TEST((value.is_string() || value.is_number()));
+    const std::pair place(event.at("pid").get<int>(), event.at("tid").get<int>());
+    BOOST_TEST(processes_.contains(place.first));
+    const auto row = rows_.find(place);
+    BOOST_REQUIRE((row != rows_.end()));  // it has its name before
+    // A span comes after the one around it, and ends with it at the latest.
+    const std::int64_t began = event.at("ts");
+    const std::int64_t ended = began + event.at("dur").get<std::int64_t>();
+    auto& [latest, ends] = row->second;
+    BOOST_TEST(began >= latest);
+    latest = began;
+    while (!ends.empty() && ends.back() <= began) ends.pop_back();
+    BOOST_TEST((ends.empty() || ended <= ends.back()));
+    ends.push_back(ended);
+  }
+
+  std::set<int> processes_;
+  std::map<std::pair<int, int>, Row> rows_;
+};
 
 }  // namespace
 
@@ -172,22 +252,23 @@ BOOST_AUTO_TEST_CASE(a_command_of_its_own_is_expected) {
 // The command reads the files that a job writes.
 BOOST_AUTO_TEST_CASE(traces_of_a_job_become_one) {
   const Folder folder;
-  const std::string job = R"({"tensors": [{"fqn": "w", "shape": [64, 64]}],
-    "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
-    "target": {"ranks": 2, "rules": {"*": {"chunk": 1, "over": 2}}}})";
-  const CommandResult run =
-      run_command({"run", "-", "--transport", "loopback"}, job, {{"SHARDWIRE_TRACE", folder.path("t.json")}});
-  BOOST_REQUIRE_MESSAGE(run.exit_code == 0, run.err);
-  const CommandResult merged = folder.merge({folder.path("t-0.json"), folder.path("t-1.json")});
-  BOOST_REQUIRE_MESSAGE(merged.exit_code == 0, merged.err);
+  const std::string merged = trace_of_a_job(folder);
   std::map<int, std::int64_t> needed;
-  for (const json all = json::parse(merged.out); const json& event : all.at("traceEvents")) {
+  for (const json all = json::parse(merged); const json& event : all.at("traceEvents")) {
     if (event.at("name") == "shardwire.restore") {
       needed[event.at("pid")] += event.at("args").at("shardwire.bytes.needed").get<std::int64_t>();
     }
   }
-  const std::int64_t of_rank = 3 * 64 * 64 * 4 / 2;  // a case that names no states has three
-  BOOST_TEST((needed == std::map<int, std::int64_t>{{0, of_rank}, {1, of_rank}}), merged.out);
+  const std::int64_t of_rank = 2 * 3 * 64 * 64 * 4 / 2;  // a case that names no states has three
+  BOOST_TEST((needed == std::map<int, std::int64_t>{{0, of_rank}, {1, of_rank}}), merged);
+}
+
+BOOST_AUTO_TEST_CASE(a_trace_keeps_the_rules_of_its_format) {
+  const Folder folder;
+  const json all = json::parse(trace_of_a_job(folder));
+  BOOST_TEST(all.size() == 1U);
+  FormatCheck check;
+  for (const json& event : all.at("traceEvents")) check.add(event);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
