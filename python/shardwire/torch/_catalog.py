@@ -13,19 +13,15 @@ from torch import nn
 
 from .. import Error, TensorKey, Unsupported
 from .._types import Absent
-from ._absent import OneElement
 from ._dtensor import is_dtensor
-from ._entries import Entries, each_object
+from ._entries import BUFFER, EXTRA, GROUP, PARAM, Entries, each_object
 from ._layouts import REPLICATED, Local, Parameter, Ranks, local_of
 from ._lists import is_one, require_no_item, sent_tensors, without_tensors
 from ._model import Memories, buffers, extra_states, modules, parameters
+from ._moving import Published, Target
 from ._optimizers import Optimized, Optimizers, list_of, optimized
 from ._places import Places
 from ._values import is_same
-
-PARAM, BUFFER, GROUP, EXTRA = "param", "buffer", "param_group", "extra_state"
-"""States under which a parameter, a buffer, the options of a parameter's group and the extra state of a module are published."""
-
 
 Part = tuple[TensorKey, Local]
 """A tensor's key, and this rank's part of it."""
@@ -83,19 +79,16 @@ def entries_of(model: nn.Module, ranks: Ranks) -> Entries:
     return entries
 
 
-class ModelCatalog:
+class ModelCatalog(Target):
     """The tensors of a model and its optimizers on this rank, with a catalog of their memory.
 
-    A publishing catalog names memory alone. A wanting one has memory of its own for states that several parameters share,
-    because no two wanted tensors may share memory: see `shared`.
+    A publishing catalog names memory alone, and is no target. A wanting one, which has `published` and `absent`, has memory of its
+    own for states that several parameters share, because no two wanted tensors may share memory: see `shared`.
     """
 
-    def __init__(self, parts: Parts, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks, wanting: bool,
+    def __init__(self, parts: Parts, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks, published: Published | None = None,
                  absent: Absences | None = None) -> None:
         self.ranks = ranks
-        self.wanting = wanting
-        self.requested = False  # whether it has been compared with the publications, and values have been asked for
-        self.declared: list[Part] = []  # of a wanting catalog: its buffers and states, until they have been compared
         self.parameters, self.optimized = parts.parameters, parts.optimized
         self.group_keys = [TensorKey(one.parameter.fqn, GROUP) for one in self.optimized]
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
@@ -106,7 +99,6 @@ class ModelCatalog:
         self.twins: list[tuple[Part, Part]] = []
         # States that are tensors of others, of a publishing catalog.
         self.ties: list[tuple[TensorKey, TensorKey]] = []
-        self.one_element = OneElement()
         self._absent = absent
         self._absences: dict[TensorKey, Absent] = {}
         self._memories = Memories()
@@ -127,8 +119,8 @@ class ModelCatalog:
             self._event: Any = None if self._device is None else torch.cuda.Event()  # type: ignore[no-untyped-call]
             self.record_event()
             self._owner: list[Any] = [self._event]  # the catalog holds it
-            self.catalog = self._entries.catalog(ranks, absent=self._absences, owner=self._owner,
-                                                 event=0 if self._event is None else self._event.cuda_event)
+            super().__init__(self._entries, ranks, published, self._absences, self._owner,
+                             0 if self._event is None else self._event.cuda_event)
         self.modules = parts.modules
         self.extra_states = [(TensorKey(fqn, EXTRA), module) for fqn, module in extra_states(parts.modules)]
         self.places = Places([module for _, module in parts.modules], optimizers, self.parameters, self._sources)
@@ -145,7 +137,7 @@ class ModelCatalog:
         shares = one is not None and one.parameter.shares_state
         tensor = local.tensor
         self._sources.append(local.source)
-        if self.wanting:
+        if self._absent:
             part = key, local
             # Members of a flat parameter share its tensor, and have other places in it.
             if local.source is tensor or is_dtensor(local.source):
@@ -153,10 +145,7 @@ class ModelCatalog:
                 if first is not part:
                     self.twins.append((first, part))
                     return
-            if key.state != PARAM:
-                self.declared.append(part)
-            if self._absent:
-                self._absences[key] = self.one_element.ask(key, local, self._absent(key, shares, local.shape == ()))
+            self._absences[key] = self._absent(key, shares, local.shape == ())
         elif one is not None and not shares:
             first = self._memories.first(tensor, key)
             if first is not key:
@@ -174,7 +163,7 @@ class ModelCatalog:
                 self._with_tensors.add(TensorKey(fqn, name))
             for item, tensor in tensors.items():
                 self._add_state(one, item, tensor)
-        elif value.dim() == 0 and self.wanting and one.parameter.shares_state:
+        elif value.dim() == 0 and self._absent and one.parameter.shares_state:
             scalar = torch.empty_like(value)
             self.shared.append((value, TensorKey(fqn, name)))
             self._add(TensorKey(fqn, name), Local((), REPLICATED, scalar, scalar), one)
@@ -224,23 +213,24 @@ class Catalogs:
         """Those that keep state on this rank now."""
         return list_of(self.given)
 
-    def kept(self, ranks: Ranks, wanting: bool, key: Any) -> ModelCatalog | None:
+    def kept(self, ranks: Ranks, key: Any) -> ModelCatalog | None:
         """The catalog of an earlier call if it is still right. `key` tells catalogs apart that are changed by their users."""
-        known = self._kept.get((wanting, ranks.key, key))
+        known = self._kept.get((ranks.key, key))
         if known is None or not known.places.hold(self.optimizers):
             return None
         known.record_event()
         return known
 
-    def of(self, ranks: Ranks, wanting: bool, key: Any, absent: Absences | None = None, parts: Parts | None = None) -> ModelCatalog:
-        """The kept catalog, or a new one. `parts`: of the model, if they are known."""
-        known = self.kept(ranks, wanting, key)
-        if known is not None:
-            return known
+    def keep(self, key: Any, made: ModelCatalog) -> ModelCatalog:
+        """For the next call."""
         listed = self.optimizers
         self._kept = {name: one for name, one in self._kept.items() if one.places.hold(listed)}
         if len(self._kept) >= self._MOST:
             del self._kept[next(iter(self._kept))]
-        known = self._kept[wanting, ranks.key, key] = ModelCatalog(parts or parts_of(self.model, listed, ranks), listed, ranks, wanting,
-                                                                  absent)
-        return known
+        self._kept[made.ranks.key, key] = made
+        return made
+
+    def publishing(self, ranks: Ranks, key: Any) -> ModelCatalog:
+        """The kept catalog, or a new one."""
+        listed = self.optimizers
+        return self.kept(ranks, key) or self.keep(key, ModelCatalog(parts_of(self.model, listed, ranks), listed, ranks))

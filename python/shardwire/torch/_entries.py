@@ -15,6 +15,10 @@ from ._model import memory_of, synchronize, text_of
 from ._values import value_of
 
 
+PARAM, BUFFER, GROUP, EXTRA = "param", "buffer", "param_group", "extra_state"
+"""States under which a parameter, a buffer, the options of a parameter's group and the extra state of a module are published."""
+
+
 @dataclasses.dataclass
 class Entries:
     """This rank's parts of tensors, and objects that are equal on all ranks that have them."""

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every restore does once its catalog is made."""
+"""The one way of restoring: models, state dicts and what adapters find become targets, which are made of entries."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Iterable, Sequence
+import fnmatch
+import math
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Restore, Session, TensorKey
-from .._types import Replicas, Verify
-from ._absent import OneElement
+from .. import Inventory, LayoutMismatch, Progress, Report, Restore, Session, TensorInfo, TensorKey
+from .._types import Absent, Replicas, Seconds, Verify
+from . import _shared as shared
 from ._awaiting import Deadline, reading
+from ._dtypes import name_of
+from ._entries import PARAM, Entries
+from ._extra import request_extra
+from ._layouts import Local, Ranks
 from ._model import text_of
 
 
@@ -31,23 +37,99 @@ class RestoreResult:
         return {"step": self.step, **self.report.as_dict()}
 
 
-def move(session: Session, wanted: Catalog, inventory: Inventory, until: Deadline, check: Callable[[Restore], None], *, name: str,
-         verify: Verify, replicas: Replicas, staging_bytes: int, one_element: OneElement,
-         progress: Callable[[Progress], object] | None) -> Report:
-    """Fills the memory of the catalog with what the inventory lists.
+def absence_of(key: TensorKey, absent: Mapping[str, Absent] | None) -> Absent | None:
+    """What the first glob that matches "name" or "name:state" chooses; None without one."""
+    for pattern, chosen in (absent or {}).items():
+        if fnmatch.fnmatchcase(key.fqn, pattern) or fnmatch.fnmatchcase(f"{key.fqn}:{key.state}", pattern):
+            return chosen
+    return None
 
-    `check` sees the values before a byte is written, and raises if they are wrong.
-    """
+
+class Published:
+    """What an inventory lists, read once."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.tensors = inventory.tensors
+        self.values = inventory.values
+        self.aliases = inventory.aliases
+        self.ties = {TensorKey(*state): TensorKey(*other) for state, other in shared.ties_in(self.values, shared.STATES)}
+        """States that are tensors of others, and these."""
+        self.tied_values = shared.ties_in(self.values, shared.VALUES)
+        """Tensors in values that are tensors of others, and these."""
+        self.states: dict[str, dict[str, TensorInfo]] = {}
+        """Tensors by the names of their parameter, then by state."""
+        for (fqn, state), info in self.tensors.items():
+            self.states.setdefault(fqn, {})[state] = info
+        for alias, fqn in self.aliases.items():
+            if fqn in self.states:
+                self.states.setdefault(alias, self.states[fqn])
+        self.stateful = {fqn for fqn, states in self.states.items() if PARAM in states and len(states) > 1}
+        """Names of parameters of which optimizers keep tensors."""
+
+    def optimized(self, fqn: str) -> dict[str, TensorInfo]:
+        """The tensors that optimizers keep of a parameter."""
+        states = self.states.get(fqn, {})
+        return {state: info for state, info in states.items() if state != PARAM} if PARAM in states else {}
+
+    def require_alike(self, declared: Iterable[tuple[TensorKey, Local]]) -> None:
+        """The library checks this too, but knows fewer of the names."""
+        wrong = []
+        for key, local in declared:
+            theirs, dtype = self.states.get(key.fqn, {}).get(key.state), name_of(local.tensor.dtype)
+            if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
+                wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
+        if wrong:
+            raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
+
+
+class Target:
+    """What a restore overwrites: the tensors of entries. Its catalog asks for extra state, and for values that its maker adds."""
+
+    def __init__(self, entries: Entries, ranks: Ranks, published: Published | None, absent: Mapping[TensorKey, Absent],
+                 owner: list[Any] | None = None, event: int = 0) -> None:
+        if published is not None:
+            published.require_alike(entries.tensors.items())
+        # The library refuses to zero one element, since it might be a step. It skips these, of which all but scalars become zero later.
+        ones = {key: entries.tensors[key] for key, chosen in absent.items()
+                if chosen == "zero" and math.prod(entries.tensors[key].shape) == 1}
+        self._zeroed = {key: local.tensor for key, local in ones.items() if local.shape != ()}
+        self.catalog = entries.catalog(ranks, absent={**absent, **dict.fromkeys(ones, "skip")}, owner=owner, event=event)
+        request_extra(self.catalog, () if published is None else published.values)
+
+    def zero(self, skipped: Iterable[TensorKey]) -> None:
+        """After a restore that skipped these."""
+        for key in skipped:
+            if key in self._zeroed:
+                self._zeroed[key].zero_()
+
+
+Look = Callable[[Restore], "dict[str, Any] | None"]
+"""Sees the values before a byte is written, and raises if they are wrong; gives the extra state if some is among them."""
+
+
+def move(session: Session, target: Target, inventory: Inventory, until: Deadline, look: Look, *, name: str, verify: Verify,
+         replicas: Replicas = "first", staging_bytes: int = 256 << 20, progress: Callable[[Progress], object] | None = None
+         ) -> RestoreResult:
+    """Fills the target with what the inventory lists."""
     with reading(session, name, inventory):
-        moving = session.restore(wanted, name=name, step=inventory.step, timeout=until.left(), verify=verify, replicas=replicas,
-                                 stop_at_values=True, discovery_grace=0, staging_bytes=staging_bytes)
+        moving = session.restore(target.catalog, name=name, step=inventory.step, timeout=until.left(), verify=verify,
+                                 replicas=replicas, stop_at_values=True, discovery_grace=0, staging_bytes=staging_bytes)
         moving.wait_values()
-    check(moving)
+    extra = look(moving)
     with reading(session, name, inventory):
         moving.proceed()
         report = moving.wait(progress)
-    one_element.zero(report.skipped)
-    return report
+    target.zero(report.skipped)
+    return RestoreResult(inventory.step, extra or {}, report)
+
+
+def restore(session: Session, target_of: Callable[[Inventory, Deadline], tuple[Target, Look]], *, name: str, step: int | None,
+            timeout: Seconds, **options: Any) -> RestoreResult:
+    """Waits until all publishers of the step are there, and fills the target that is made for them. `options`: of move()."""
+    until = Deadline(timeout)
+    inventory = session.await_step(name, step, until.left())
+    target, look = target_of(inventory, until)
+    return move(session, target, inventory, until, look, name=name, **options)
 
 
 Tie = tuple[TensorKey, TensorKey, torch.Tensor, torch.Tensor]

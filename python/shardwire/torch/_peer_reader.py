@@ -22,13 +22,13 @@ from torch.futures import Future
 from .. import (Box, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, StepMismatch, TensorInfo, TensorKey,
                 Unsupported, Withdrawn)
 from .._types import Seconds, Verify
-from ._awaiting import Deadline, reading
+from ._awaiting import Deadline
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
 from ._entries import Entries
 from ._layouts import Local, Ranks, local_of, ranks_of
 from ._model import Memories, synchronize
-from ._moving import Tie, copies_of, require_equal
+from ._moving import Target, Tie, copies_of, move, require_equal
 from ._state_dict import TENSOR, VALUE, path_of, step_of
 from ._values import from_value
 
@@ -194,17 +194,16 @@ class PeerReader(StorageReader):
             entries.tensors[key] = self._local(name, [item for item, _ in tensors[name]], here) if whole is None else (
                 dataclasses.replace(whole, tensor=here[0]))
         synchronize(written)
-        wanted = entries.catalog(self._ranks, owner=[*written])  # parts of one entry may lie in several memories
+        target = Target(entries, self._ranks, None, {}, [*written])  # parts of one entry may lie in several memories
         for name in dict.fromkeys(item.storage_index.fqn for item in others):
-            wanted.add_value(name, VALUE, agree="any")
-        with reading(self._session, self._name, inventory):
-            restore = self._session.restore(wanted, name=self._name, step=inventory.step, timeout=until.left(), verify=self._verify,
-                                            replicas="first", discovery_grace=0)
-            self.report = restore.wait()
+            target.catalog.add_value(name, VALUE, agree="any")
+        values: dict[TensorKey, Any] = {}
+        self.report = move(self._session, target, inventory, until, lambda moving: values.update(moving.values()), name=self._name,
+                           verify=self._verify).report
         require_equal(ties)
         for item in others:
             file = io.BytesIO()
-            torch.save(from_value(restore.value(item.storage_index.fqn, VALUE)), file)
+            torch.save(from_value(values[TensorKey(item.storage_index.fqn, VALUE)]), file)
             file.seek(0)
             planner.load_bytes(item, file)
         for parts in tensors.values():

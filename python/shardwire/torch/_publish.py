@@ -8,8 +8,8 @@ from typing import Any, Iterator, Mapping, Sequence
 import torch
 
 from .. import Catalog, TensorKey
-from ._catalog import GROUP, Catalogs, ModelCatalog
-from ._entries import values_of
+from ._catalog import Catalogs, ModelCatalog
+from ._entries import GROUP, values_of
 from ._extra import OF_ALL, extra_values
 from ._hooks import beside_states, changes, saved
 from ._layouts import Ranks
@@ -71,10 +71,10 @@ def catalog_of(catalogs: Catalogs, ranks: Ranks, extra: Mapping[str, Any] | None
     others = {**dict(changes(named, state_dict)), **dict(beside_states(listed))}
     # Values cannot be taken out of a catalog, so those with other names of values are other catalogs.
     names = (*sorted(extra or {}), *others, *(entry_name(number, key) for number, key, _ in entries(listed)))
-    held = catalogs.of(ranks, wanting=False, key=("publish", names))
+    held = catalogs.publishing(ranks, ("publish", names))
     values = _values(held, listed, state_dict, others, extra)
     tied = tuple(key.state for key in values if key.fqn == "" and key.state.startswith(VALUES))
     if tied:
-        held = catalogs.of(ranks, wanting=False, key=("publish", (*names, *tied)))
+        held = catalogs.publishing(ranks, ("publish", (*names, *tied)))
     held.set_values(values)
     return held.catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, cast
+from typing import Any, Callable, Iterator, Mapping, Sequence, cast
 
 import torch
 from torch import nn
@@ -14,52 +14,24 @@ from torch.distributed.tensor import empty as empty_dtensor
 from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
-from .. import Inventory, LayoutMismatch, Progress, Restore, Session, TensorInfo, TensorKey
-from .._types import Absent, Replicas, Seconds, Verify
+from .. import Inventory, LayoutMismatch, Restore, Session, TensorInfo, TensorKey
+from .._types import Absent
 from . import _shared as shared
-from ._absent import absence_of
-from ._awaiting import Deadline, reading
-from ._catalog import BUFFER, EXTRA, GROUP, PARAM, Absences, Catalogs, ModelCatalog, Part, Parts, parts_of, without_collections
+from ._awaiting import Deadline
+from ._catalog import Absences, Catalogs, ModelCatalog, Parts, parts_of, without_collections
 from ._dtensor import is_dtensor, local_tensor
-from ._dtypes import dtype_of, name_of
-from ._entries import Entries, each_object
-from ._extra import received_extra, request_extra
+from ._dtypes import dtype_of
+from ._entries import BUFFER, EXTRA, GROUP, PARAM, Entries, each_object
+from ._extra import received_extra
 from ._hooks import is_of_hooks, load_optimizer, loader, loads
 from ._layouts import Local, Ranks
 from ._lists import Tensors, is_one, sent_tensors, tensors_in, tensors_of, with_tensors
 from ._model import PLAIN, Memories, buffers, extra_states, reshard, synchronize, text_of
-from ._moving import RestoreResult, copies_of, move, require_equal
+from ._moving import Look, Published, RestoreResult, Target, absence_of, copies_of, move, require_equal, restore
 from ._optimizers import (Optimized, empty_groups, entry_of, groups_differ, loaded, options, require_loadable, show_options, step_device,
                           steps_on_device)
 from ._quantized import new_part
 from ._values import from_value, is_same
-
-
-class Published:
-    """What an inventory lists, read once."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self.tensors = inventory.tensors
-        self.values = inventory.values
-        self.aliases = inventory.aliases
-        self.ties = {TensorKey(*state): TensorKey(*other) for state, other in shared.ties_in(self.values, shared.STATES)}
-        """States that are tensors of others, and these."""
-        self.tied_values = shared.ties_in(self.values, shared.VALUES)
-        """Tensors in values that are tensors of others, and these."""
-        self.states: dict[str, dict[str, TensorInfo]] = {}
-        """Tensors by the names of their parameter, then by state."""
-        for (fqn, state), info in self.tensors.items():
-            self.states.setdefault(fqn, {})[state] = info
-        for alias, fqn in self.aliases.items():
-            if fqn in self.states:
-                self.states.setdefault(alias, self.states[fqn])
-        self.stateful = {fqn for fqn, states in self.states.items() if PARAM in states and len(states) > 1}
-        """Names of parameters of which optimizers keep tensors."""
-
-    def optimized(self, fqn: str) -> dict[str, TensorInfo]:
-        """The tensors that optimizers keep of a parameter."""
-        states = self.states.get(fqn, {})
-        return {state: info for state, info in states.items() if state != PARAM} if PARAM in states else {}
 
 
 class _Asked:
@@ -132,20 +104,10 @@ class _StateTensors:
 
 
 @contextlib.contextmanager
-def _states_of_sources(parts: Parts | ModelCatalog, published: Published, policy: Absences) -> Iterator[None]:
-    """Creates states that are missing, and takes away those of parameters that have none in the sources; a kept catalog is past that.
-
-    An error in the block takes that back: the optimizers must not train on the bytes of new states.
-    """
-    found = parts.optimized
+def _undone_by_errors(found: Sequence[Optimized]) -> Iterator[None]:
+    """An error in the block takes back what it did to states: the optimizers must not train on the bytes of new ones."""
     before = [(one, dict(there) if (there := one.optimizer.state.get(one.parameter.key)) else None) for one in found]
     try:
-        if isinstance(parts, Parts):
-            _drop_other_states(found, published, policy)
-            _create_missing_states(parts, published)
-            for one in found:
-                if not one.state:
-                    one.optimizer.state.pop(one.parameter.key, None)
         yield
     except BaseException:
         for one, there in before:
@@ -175,7 +137,7 @@ def _drop_other_states(found: Sequence[Optimized], published: Published, policy:
 
 
 def _create_missing_states(parts: Parts, published: Published) -> None:
-    """In the order of param_groups, because gathers of torch follow the order of the state."""
+    """In the order of param_groups, because gathers of torch follow the order of the state. No parameter keeps an empty one."""
     values: dict[str, list[str]] = {}
     tensors = _StateTensors(parts, published)
     for key in published.values:
@@ -201,17 +163,9 @@ def _create_missing_states(parts: Parts, published: Published) -> None:
             kept[state] = tensors.of(one, state, info, kept.get(state))
         for state in others:
             kept.setdefault(state, None)
-
-
-def require_alike(declared: Iterable[Part], published: Published) -> None:
-    """The library checks this too, but knows fewer of the names."""
-    wrong = []
-    for key, local in declared:
-        theirs, dtype = published.states.get(key.fqn, {}).get(key.state), name_of(local.tensor.dtype)
-        if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
-            wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
-    if wrong:
-        raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
+    for one in parts.optimized:
+        if not one.state:
+            one.optimizer.state.pop(one.parameter.key, None)
 
 
 def _require_no_more(parts: Parts, published: Published, policy: Absences) -> None:
@@ -248,10 +202,7 @@ def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
 
 
 def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], listed: Published, policy: Absences) -> None:
-    """Asks for states that are no tensors, for options of groups, and for all extra state.
-
-    What it refuses leaves the catalog as it was: the next restore asks again.
-    """
+    """Asks for states that are no tensors, and for options of groups."""
     published = set(listed.values)
     beside = [key for key in published if key.fqn == "" and (is_of_hooks(key.state) or optimizers and entry_of(key.state))]
     for number, name in filter(None, (entry_of(key.state) for key in beside)):
@@ -270,7 +221,6 @@ def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optim
     for name, _ in empty_groups(optimizers):
         if TensorKey("", name) in published:
             wanted.catalog.add_value("", name, agree="any")
-    request_extra(wanted.catalog, listed.values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -435,8 +385,7 @@ def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], 
                    received_extra(values, objects.of))
 
 
-def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Published, policy: Absences,
-                        request: Mapping[str, Any]) -> None:
+def _require_equal_ties(wanted: ModelCatalog, published: Published, policy: Absences, fill: Callable[[Target, Look], object]) -> None:
     """Raises LayoutMismatch if the sources keep apart what is one parameter, or one memory, here, and their bytes differ."""
     tied = [(first, second) for first, second in wanted.twins
             if second[0].state in published.states.get(second[0].fqn, ()) or policy(second[0], False, False) == "error"]
@@ -454,8 +403,7 @@ def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Publi
     if tied:
         copies = {key: dataclasses.replace(local, tensor=copies_of([local.tensor])[0])
                   for key, local in dict(part for tie in tied for part in tie).items()}
-        synchronize(copy.tensor for copy in copies.values())
-        session.restore(Entries(copies).catalog(wanted.ranks), **request).wait()
+        fill(Target(Entries(copies), wanted.ranks, None, {}), lambda moving: synchronize(copy.tensor for copy in copies.values()))
         require_equal((first, second, copies[first].tensor, copies[second].tensor) for (first, _), (second, _) in tied)
 
 
@@ -466,42 +414,43 @@ def _parts_of_states(one: Optimized) -> dict[str, Local]:
 
 
 @torch.no_grad()
-def restore(session: Session, catalogs: Catalogs, ranks: Ranks, *, step: int | None, name: str, timeout: Seconds, verify: Verify,
-            absent: Mapping[str, Absent] | None, progress: Callable[[Progress], object] | None, replicas: Replicas,
-            staging_bytes: int) -> RestoreResult:
-    """See State.restore()."""
-    until = Deadline(timeout)
-    model, listed = catalogs.model, catalogs.optimizers
-    reshard(model)
-    inventory = session.await_step(name, step, until.left())
-    with contextlib.ExitStack() as preparing:
-        preparing.enter_context(without_collections())
-        published = Published(inventory)
-        policy = _absences(absent or {}, published)
-        asked = _Asked(name, published, absent or {})
-        kept = catalogs.kept(ranks, True, asked)
-        parts: ModelCatalog | Parts = kept or parts_of(model, listed, ranks)
-        if isinstance(parts, Parts):  # states are made for parameters that are alike
-            require_alike(((TensorKey(one.fqn, PARAM), one.local) for one in parts.parameters), published)
-            _require_no_more(parts, published, policy)
-        with _states_of_sources(parts, published, policy):
-            wanted = parts if isinstance(parts, ModelCatalog) else catalogs.of(ranks, True, asked, policy, parts)
-            if not wanted.requested:
-                require_alike(wanted.declared, published)
+def restore_model(session: Session, catalogs: Catalogs, ranks: Ranks, absent: Mapping[str, Absent] | None, *, name: str,
+                  **options: Any) -> RestoreResult:
+    """See State.restore(). `options`: of restore()."""
+    listed = catalogs.optimizers
+    reshard(catalogs.model)
+    received: list[_Values] = []
+    with contextlib.ExitStack() as preparing, contextlib.ExitStack() as states:
+        def target_of(inventory: Inventory, until: Deadline) -> tuple[Target, Look]:
+            preparing.enter_context(without_collections())
+            published = Published(inventory)
+            policy = _absences(absent or {}, published)
+            asked = _Asked(name, published, absent or {})
+            wanted = catalogs.kept(ranks, asked)
+            if wanted is not None:
+                states.enter_context(_undone_by_errors(wanted.optimized))
+            else:
+                parts = parts_of(catalogs.model, listed, ranks)
+                # States are made for parameters that are alike.
+                published.require_alike((TensorKey(one.fqn, PARAM), one.local) for one in parts.parameters)
+                _require_no_more(parts, published, policy)
+                states.enter_context(_undone_by_errors(parts.optimized))
+                _drop_other_states(parts.optimized, published, policy)
+                _create_missing_states(parts, published)
+                wanted = ModelCatalog(parts, listed, ranks, published, policy)
                 _request_values(wanted, listed, published, policy)
-                wanted.declared.clear()
-                wanted.requested = True
-            with reading(session, name, inventory):
-                _require_equal_ties(session, wanted, published, policy, {
-                    "name": name, "step": inventory.step, "timeout": until.left(), "replicas": replicas, "discovery_grace": 0})
-            received: list[_Values] = []
+                catalogs.keep(asked, wanted)
+            _require_equal_ties(wanted, published, policy, lambda copies, look: move(
+                session, copies, inventory, until, look, name=name, verify="generation", replicas=options["replicas"]))
 
-            def check(moving: Restore) -> None:
+            def look(moving: Restore) -> dict[str, Any]:
                 received.append(_checked(wanted, listed, published, moving))
                 preparing.close()
+                return received[0].extra
 
-            report = move(session, wanted.catalog, inventory, until, check, name=name, verify=verify, replicas=replicas,
-                          staging_bytes=staging_bytes, one_element=wanted.one_element, progress=progress)
-            received[0].apply()
-            show_options(catalogs.given)
-    return RestoreResult(inventory.step, received[0].extra, report)
+            return wanted, look
+
+        result = restore(session, target_of, name=name, **options)
+        received[0].apply()
+        show_options(catalogs.given)
+    return result

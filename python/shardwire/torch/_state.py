@@ -15,7 +15,7 @@ from ._layouts import default_ranks, ranks_of
 from ._moving import RestoreResult
 from ._optimizers import Optimizers
 from ._publish import catalog_of as published_catalog
-from ._restore import restore
+from ._restore import restore_model
 
 _STAGING_BYTES = 256 << 20
 
@@ -68,8 +68,8 @@ class State:
         LayoutMismatch, before a byte is written, if types, shapes or options differ, or either side lacks parts; Withdrawn if a
         publication ends meanwhile; StepMismatch, TimedOut, PeerLost as Session.restore().
         """
-        return restore(session, self._catalogs, ranks_of(session, self._ranks), step=step, name=name, timeout=timeout, verify=verify,
-                       absent=absent, progress=progress, replicas=replicas, staging_bytes=staging_bytes)
+        return restore_model(session, self._catalogs, ranks_of(session, self._ranks), absent, step=step, name=name, timeout=timeout,
+                             verify=verify, progress=progress, replicas=replicas, staging_bytes=staging_bytes)
 
     @without_collections()
     def catalog(self, *, rank: int | None = None, world_size: int | None = None) -> Catalog:
@@ -78,7 +78,7 @@ class State:
         The same catalog as before while the tensors are the same, so that the library finds the plan of the last restore. The
         catalog keeps their memory alive. Options of parameter groups are not in it: see publish().
         """
-        return self._catalogs.of(default_ranks(rank, world_size, self._ranks), wanting=False, key="catalog").catalog
+        return self._catalogs.publishing(default_ranks(rank, world_size, self._ranks), "catalog").catalog
 
 
 def publish(session: Session, model: nn.Module, optimizers: Optimizers = None, *, step: int, name: str = "torch",

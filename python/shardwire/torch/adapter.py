@@ -16,18 +16,16 @@ import torch
 
 from .. import Inventory, Progress, Publication, Restore, Session, TensorKey
 from .._types import Absent, Replicas, Seconds, Snapshot, Verify
-from ._absent import OneElement, absence_of
 from ._awaiting import Deadline
-from ._catalog import BUFFER, GROUP, PARAM, entries_of
+from ._catalog import entries_of
 from ._dtypes import dtype_of
-from ._entries import Entries
-from ._extra import received_extra, request_extra
+from ._entries import BUFFER, GROUP, PARAM, Entries
+from ._extra import received_extra
 from ._fsdp1 import in_shard
 from ._layouts import Local, Ranks, local_of, ranks_of
 from ._model import synchronize
-from ._moving import RestoreResult, move
+from ._moving import Look, Published, RestoreResult, Target, absence_of, restore
 from ._optimizers import groups_differ, options, step_device
-from ._restore import Published, require_alike
 from ._state_dict import flat_state_dict
 from ._values import from_value, like, to_value, value_of
 
@@ -61,27 +59,24 @@ def restore_entries(session: Session, wanted: Wanted, *, step: int | None = None
     values before a byte is written, and raises if they are wrong. `ranks`: as in publish_entries(). Raises LayoutMismatch,
     before a byte is written, if types or shapes differ or parts are missing; else as shardwire.torch.restore_into().
     """
-    until = Deadline(timeout)
     ranks = ranks_of(session, ranks)
-    inventory = session.await_step(name, step, until.left())
-    entries = wanted if isinstance(wanted, Entries) else wanted(inventory)
-    require_alike(entries.tensors.items(), Published(inventory))
-    one_element = OneElement()
-    catalog = entries.catalog(ranks, absent={key: one_element.ask(key, local, absence_of(key, absent) or "error")
-                                             for key, local in entries.tensors.items()})
-    for key in entries.values:
-        catalog.add_value(key.fqn, key.state, absent="skip" if absence_of(key, absent) == "skip" else "error")
-    request_extra(catalog, inventory.values)
-    received: dict[TensorKey, Any] = {}
-    mine: dict[TensorKey, Any] = {}
+    values: dict[TensorKey, Any] = {}
 
-    def look(moving: Restore) -> None:
-        received.update(moving.values())
-        mine.update((key, from_value(value)) for key, value in received.items() if key in entries.values)
-        if check is not None:
-            check(mine)
-        synchronize(local.tensor for local in entries.tensors.values())
+    def target_of(inventory: Inventory, until: Deadline) -> tuple[Target, Look]:
+        entries = wanted if isinstance(wanted, Entries) else wanted(inventory)
+        target = Target(entries, ranks, Published(inventory), {key: absence_of(key, absent) or "error" for key in entries.tensors})
+        for key in entries.values:
+            target.catalog.add_value(key.fqn, key.state, absent="skip" if absence_of(key, absent) == "skip" else "error")
 
-    report = move(session, catalog, inventory, until, look, name=name, verify=verify, replicas=replicas, staging_bytes=staging_bytes,
-                  one_element=one_element, progress=progress)
-    return RestoreResult(inventory.step, received_extra(received), report), mine
+        def look(moving: Restore) -> dict[str, Any]:
+            received = moving.values()
+            values.update((key, from_value(value)) for key, value in received.items() if key in entries.values)
+            if check is not None:
+                check(values)
+            synchronize(local.tensor for local in entries.tensors.values())
+            return received_extra(received)
+
+        return target, look
+
+    return restore(session, target_of, name=name, step=step, timeout=timeout, verify=verify, replicas=replicas,
+                   staging_bytes=staging_bytes, progress=progress), values

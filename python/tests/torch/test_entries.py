@@ -14,6 +14,7 @@ import numpy
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
 
 import shardwire as sw
@@ -86,6 +87,19 @@ def test_a_model_becomes_entries_and_a_function_makes_them_once_the_publications
             result, values = restore_entries(session, wanted, timeout=10)
     assert seen == [4] and result.step == 4 and values == {}
     assert all(torch.equal(a, b) for a, b in zip(source.state_dict().values(), target.state_dict().values(), strict=True))
+
+
+def test_each_restore_stops_at_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, stops = sw.Session.restore, list[bool]()
+    monkeypatch.setattr(sw.Session, "restore", lambda *given, **options: stops.append(options.get("stop_at_values", False)) or begin(
+        *given, **options))
+    source, target = nn.Linear(2, 2), nn.Linear(2, 2)
+    with swt.join(dist.HashStore(), 0, 1) as session, swt.publish(session, source, step=1):
+        swt.restore_into(session, target, timeout=10)
+        restore_entries(session, entries_of(target, ranks_of(session)), timeout=10)
+        with swt.publish_state_dict(session, source.state_dict(), step=1):
+            dcp.load(target.state_dict(), storage_reader=swt.PeerReader(session, timeout=10), no_dist=True)
+    assert stops == [True, True, True]
 
 
 class _Wrapped(nn.Module):
