@@ -9,7 +9,6 @@
 #include "geometry/by_value.hpp"
 #include "memory/strided_copy.hpp"
 #include "support/checked.hpp"
-#include "support/handle.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire {
@@ -236,51 +235,5 @@ const PlacedBoxes& PublicationState::placed(std::uint32_t tensor) {
 }
 
 }  // namespace detail
-
-// --- the public handle ---
-
-namespace {
-
-std::shared_ptr<detail::Completion> ended() {
-  auto completion = std::make_shared<detail::Completion>(Interruption());
-  completion->finish(nullptr);
-  return completion;
-}
-
-}  // namespace
-
-Publication::Publication() = default;
-Publication::Publication(Publication&&) noexcept = default;
-Publication& Publication::operator=(Publication&& other) noexcept {
-  std::swap(state_, other.state_);
-  return *this;
-}
-Publication::Publication(std::shared_ptr<detail::PublicationState> state) : state_(std::move(state)) {
-}
-Publication::~Publication() {
-  const auto session = state_ ? state_->session.lock() : nullptr;
-  if (!session) return;
-  if (const auto retirement = session->retire(state_, Duration::zero())) session->wait_for_end(*retirement);
-}
-
-void Publication::retire(Duration timeout) {
-  const auto session = detail::checked(state_, "publication").session.lock();
-  if (!session) return;
-  if (const auto retirement = session->retire(state_, timeout)) session->wait(state_, *retirement);
-}
-
-Retirement Publication::start_retire(Duration timeout) {
-  const auto session = detail::checked(state_, "publication").session.lock();
-  auto retirement = session ? session->retire(state_, timeout) : nullptr;
-  return Retirement(retirement ? std::move(retirement) : ended());
-}
-
-void Publication::update(const Catalog& held, std::int64_t step, Snapshot snapshot, Duration timeout) {
-  const auto session = detail::checked(state_, "publication").session.lock();
-  if (!session) throw Error(ErrorCode::invalid_argument, "the session is closed");
-  const auto old = state_;
-  const auto retirement = session->replace(old, {held, step, snapshot, timeout}, state_);
-  session->wait(old, *retirement);
-}
 
 }  // namespace shardwire

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -113,6 +114,19 @@ std::exception_ptr cancelled() {
 }  // namespace
 
 namespace detail {
+
+Session SessionState::join_in(const std::function<Surroundings()>& surroundings, Bootstrap bootstrap,
+                              const SessionOptions& options) {
+  try {
+    const auto began = WallClock::now();
+    auto state = std::make_shared<SessionState>(surroundings(), std::move(bootstrap), options);
+    state->join_and_count(began);
+    state->begin_trace(began);
+    return Session(std::move(state));
+  } catch (const std::system_error& error) {  // a thread could not be started
+    throw Error(ErrorCode::out_of_resources, fmt::format("joining: {}", error.what()));
+  }
+}
 
 SessionState::SessionState(Surroundings surroundings, Bootstrap from, const SessionOptions& options)
     : bootstrap(named(std::move(from))),

@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <system_error>
 #include <utility>
 
 #include "session/session_state.hpp"
@@ -25,18 +24,6 @@ Session& Session::operator=(Session&& other) noexcept {
 
 Session Session::join(Bootstrap bootstrap, SessionOptions options) {
   return detail::SessionState::join_in(detail::surroundings_of_process, std::move(bootstrap), options);
-}
-Session detail::SessionState::join_in(const std::function<Surroundings()>& surroundings, Bootstrap bootstrap,
-                                      const SessionOptions& options) {
-  try {
-    const auto began = WallClock::now();
-    auto state = std::make_shared<SessionState>(surroundings(), std::move(bootstrap), options);
-    state->join_and_count(began);
-    state->begin_trace(began);
-    return Session(std::move(state));
-  } catch (const std::system_error& error) {  // a thread could not be started
-    throw Error(ErrorCode::out_of_resources, fmt::format("joining: {}", error.what()));
-  }
 }
 
 detail::SessionState& Session::state() const {
