@@ -3,8 +3,7 @@
 
 #include <utility>
 
-#include "runtime/completion.hpp"
-#include "shardwire/session.hpp"
+#include "session/session_state.hpp"
 #include "support/handle.hpp"
 
 namespace shardwire {

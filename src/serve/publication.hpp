@@ -14,9 +14,9 @@
 #include "catalog/tensor_places.hpp"
 #include "geometry/placed_boxes.hpp"
 #include "geometry/strides.hpp"
+#include "runtime/interruption.hpp"
 #include "runtime/release_queue.hpp"
 #include "serve/memory_table.hpp"
-#include "serve/publication_owner.hpp"
 #include "serve/published_digests.hpp"
 #include "shardwire/session.hpp"
 #include "wire/messages.hpp"
@@ -78,9 +78,9 @@ struct SHARDWIRE_LOCAL PublicationState {
   /// Errors: throws Error{withdrawn} if the tensor's device memory was freed, even if the address was allocated again.
   void require_still_there(std::uint32_t tensor) const;
 
-  KeptOwners owners;                        ///< of published memory; released once nothing reads it
-  std::weak_ptr<PublicationOwner> session;  ///< expired: it is closed
-  Interruption interruption;                ///< of waits for its readers
+  KeptOwners owners;                    ///< of published memory; released once nothing reads it
+  std::weak_ptr<SessionState> session;  ///< for the handle; expired: it is closed
+  Interruption interruption;            ///< of waits for its readers
 
  private:
   [[nodiscard]] PublishedDigests undigested_blocks();

@@ -116,8 +116,7 @@ std::shared_ptr<PublicationState> SessionState::publish_kept(const KeptSnapshot&
   return publication;
 }
 
-PublicationOwner::Retirement SessionState::retire(const std::shared_ptr<PublicationState>& publication,
-                                                  Duration timeout) {
+SessionState::Retirement SessionState::retire(const std::shared_ptr<PublicationState>& publication, Duration timeout) {
   const auto loop = open_loop();
   if (!loop) return nullptr;
   const StartedRetirement started = retirement_of(publication, "retired");
@@ -134,8 +133,8 @@ PublicationOwner::Retirement SessionState::retire(const std::shared_ptr<Publicat
   }
 }
 
-PublicationOwner::Retirement SessionState::replace(const std::shared_ptr<PublicationState>& old, const Update& update,
-                                                   std::shared_ptr<PublicationState>& fresh) {
+SessionState::Retirement SessionState::replace(const std::shared_ptr<PublicationState>& old, const Update& update,
+                                               std::shared_ptr<PublicationState>& fresh) {
   const auto loop = running();
   const PublishOptions options{.name = old->name,
                                .step = update.step,
@@ -163,7 +162,7 @@ PublicationOwner::Retirement SessionState::replace(const std::shared_ptr<Publica
 
 SessionState::StartedRetirement SessionState::retirement_of(const std::shared_ptr<PublicationState>& publication,
                                                             const char* what) const {
-  auto retirement = std::make_shared<detail::Completion>(publication->interruption, on_loop());
+  auto retirement = std::make_shared<Completion>(publication->interruption, on_loop());
   auto retired = [retirement, publication, what, metrics = metrics_,
                   began = WallClock::now()](const std::vector<int>& readers) {
     if (metrics) {
@@ -178,7 +177,7 @@ SessionState::StartedRetirement SessionState::retirement_of(const std::shared_pt
   return {retirement, std::move(retired)};
 }
 
-void SessionState::wait(const std::shared_ptr<PublicationState>& publication, const detail::Completion& retirement) {
+void SessionState::wait(const std::shared_ptr<PublicationState>& publication, const Completion& retirement) {
   const auto loop = open_loop();
   if (loop && loop->waits_for_itself() && !retirement.is_done()) {
     throw Error(ErrorCode::unsupported, "a callback of the session cannot wait for the readers of a publication");
@@ -188,7 +187,7 @@ void SessionState::wait(const std::shared_ptr<PublicationState>& publication, co
   });
 }
 
-void SessionState::wait_for_end(const detail::Completion& retirement) noexcept {
+void SessionState::wait_for_end(const Completion& retirement) noexcept {
   const auto loop = open_loop();
   if (loop && loop->waits_for_itself()) return;
   retirement.wait_for_end();

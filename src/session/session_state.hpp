@@ -18,11 +18,11 @@
 #include "restore/operation.hpp"
 #include "restore/rounds_step.hpp"
 #include "restore/state.hpp"
+#include "runtime/completion.hpp"
 #include "runtime/interruption.hpp"
 #include "runtime/loop.hpp"
 #include "serve/memory_table.hpp"
 #include "serve/publication.hpp"
-#include "serve/publication_owner.hpp"
 #include "session/buddies.hpp"
 #include "session/core.hpp"
 #include "session/exchange_state.hpp"
@@ -43,7 +43,7 @@ struct Request;
 namespace shardwire::detail {
 
 /// Shared state of the public handles. Owns the loop; objects that live on the loop are in the core.
-class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::enable_shared_from_this<SessionState> {
+class SHARDWIRE_LOCAL SessionState final : public std::enable_shared_from_this<SessionState> {
  public:
   using WallClock = std::chrono::steady_clock;
 
@@ -87,6 +87,29 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   /// Errors: throws Error{transport_failed} or Error{invalid_argument} if its parts do not fit together, Error{timed_out}
   /// if member 0 does not answer; as publish().
   std::shared_ptr<PublicationState> publish_kept(const KeptSnapshot& kept, Duration timeout);
+
+  // --- of a publication ---
+  /// The end of a retirement. Its error, if any, names the readers that were left. Null: the session is closed.
+  /// Owners: the caller and the retirement on the loop.
+  using Retirement = std::shared_ptr<Completion>;
+  struct Update {
+    const Catalog& held;
+    std::int64_t step = 0;
+    Snapshot snapshot = Snapshot::none;
+    Duration timeout{};
+  };
+  /// Withdraws it. The retirement ends when it has no readers, or when `timeout` has passed.
+  Retirement retire(const std::shared_ptr<PublicationState>& publication, Duration timeout);
+  /// Publishes the update in place of `old`, and sets `fresh` as soon as peers can see it. The result is the retirement
+  /// of `old`.
+  Retirement replace(const std::shared_ptr<PublicationState>& old, const Update& update,
+                     std::shared_ptr<PublicationState>& fresh);
+  /// Blocks until the retirement has ended. An interruption of the wait ends its timeout.
+  /// Errors: throws its error, the interruption, and Error{unsupported} if the loop's thread would have to wait.
+  void wait(const std::shared_ptr<PublicationState>& publication, const Completion& retirement);
+  /// As wait(), without interruption and errors. Does not wait on the loop's thread.
+  void wait_for_end(const Completion& retirement) noexcept;
+
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options);
   std::shared_ptr<ExchangeState> start_exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout) {
@@ -137,11 +160,6 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   void give_job_key(const Bytes& key);
   /// Errors: throws Error{unsupported} if nothing can encrypt, and bytes have to be.
   [[nodiscard]] const TlsModule* load_encryption(std::string& why_not) const;
-  Retirement retire(const std::shared_ptr<PublicationState>& publication, Duration timeout) override;
-  Retirement replace(const std::shared_ptr<PublicationState>& old, const Update& update,
-                     std::shared_ptr<PublicationState>& fresh) override;
-  void wait(const std::shared_ptr<PublicationState>& publication, const detail::Completion& retirement) override;
-  void wait_for_end(const detail::Completion& retirement) noexcept override;
   struct StartedRetirement {
     Retirement retirement;
     std::function<void(std::vector<int> readers)> retired;

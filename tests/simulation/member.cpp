@@ -274,9 +274,8 @@ void Member::update(int step) {
   auto owner = new_owner();
   fresh->owner = owner;
   const Catalog held = catalog_of(true, fresh->buffers, memory, step, std::move(owner));
-  PublicationOwner& publications = *session_;
   const bool copies = memory == Schedule::Memory::snapshot;
-  const auto retirement = publications.replace(
+  const auto retirement = session_->replace(
       published_->state,
       {.held = held, .step = step, .snapshot = copies ? Snapshot::copy : Snapshot::none, .timeout = retire_limit},
       fresh->state);
@@ -286,14 +285,13 @@ void Member::update(int step) {
 
 void Member::retire() {
   if (!published_) return;
-  PublicationOwner& owner = *session_;
-  const auto retirement = owner.retire(published_->state, retire_limit);
+  const auto retirement = session_->retire(published_->state, retire_limit);
   watch_retirement(std::exchange(published_, nullptr), retirement);
 }
 
 // From the end on, the memory is the caller's.
 void Member::watch_retirement(const std::shared_ptr<Published>& published,
-                              const PublicationOwner::Retirement& retirement) {
+                              const shardwire::detail::SessionState::Retirement& retirement) {
   retiring_.push_back(published);
   const auto call = begin("retire", retire_limit);
   if (!retirement) return ended(*call);

@@ -118,7 +118,8 @@ class Member {
                      std::shared_ptr<void> owner);
   std::shared_ptr<void> new_owner();
   std::shared_ptr<Buffer> buffer_for(const Layout& layout, const TensorSpec& spec, int rank, Schedule::Memory memory);
-  void watch_retirement(const std::shared_ptr<Published>& published, const PublicationOwner::Retirement& retirement);
+  void watch_retirement(const std::shared_ptr<Published>& published,
+                        const shardwire::detail::SessionState::Retirement& retirement);
   bool resumes(const std::shared_ptr<Destination>& destination);
   void note_ending(const Destination& destination, const Call& call, bool completed);
   void restored_for_good(const std::shared_ptr<Destination>& destination);
