@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "runtime/await.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire {
@@ -66,39 +67,88 @@ Error current_error() {
 
 }  // namespace
 
+ExchangeBarriers::~ExchangeBarriers() {
+  context_.on_loop([this] { context_.on_directory_changed(nullptr); });
+}
+
 Duration ExchangeBarriers::left() const {
-  return std::max(Duration::zero(), Duration(deadline_ - host_.now()));
+  return std::max(Duration::zero(), Duration(deadline_ - context_.loop->now()));
 }
 
 std::string ExchangeBarriers::name() const {
   return exchange_ == 0 ? "exchange" : fmt::format("exchange.{}.{}", exchange_, round_);
 }
 
-void ExchangeBarriers::meet(std::uint64_t next_number) {
+void ExchangeBarriers::meet() {
   wire::ExchangeNote note;
-  note.number = next_number;
-  ExchangeHost::Meeting met;
+  note.number = context_.next_number;
+  Values values;
+  std::exception_ptr interruption;
   try {
-    met = host_.meet(name(), wire::encode_exchange_note(note), left());
+    values = meet_all(wire::encode_exchange_note(note), interruption);
   } catch (const Error& error) {
     others_know_ = error.code() != ErrorCode::cancelled;  // they miss this member, or get the same error
     throw;
   }
   others_know_ = true;  // what follows is the same on all
-  const std::vector<wire::ExchangeNote> notes = decode_notes(met.values);
+  const std::vector<wire::ExchangeNote> notes = decode_notes(values);
   if (const wire::ExchangeNote* failed = failed_first(notes)) throw error_of(*failed, notes);
   exchange_ = std::ranges::max_element(notes, {}, &wire::ExchangeNote::number)->number;
-  host_.numbered(exchange_);
+  context_.next_number = exchange_ + 1;
+  context_.loop->call([this] { context_.on_directory_changed([this] { directory_changed(); }); });
   others_know_ = false;
-  if (met.interruption) std::rethrow_exception(met.interruption);
+  if (interruption) std::rethrow_exception(interruption);
+}
+
+// An interruption takes the value back and waits for the answer to that, which says whether the members had met before.
+ExchangeBarriers::Values ExchangeBarriers::meet_all(const Bytes& value, std::exception_ptr& interruption) {
+  std::uint64_t request = 0;
+  Awaited<Values> values = begin_on<Values>(*context_.loop, [&](const Answer<Values>& answer) {
+    request = context_.membership.gather(name(), value, Gathers::Kind::meeting, left(),
+                                         [this, answer](Values all, const std::exception_ptr& error) {
+                                           if (error) return answer.fail(error);  // also when the core ends
+                                           losses_ = context_.membership.directory().losses();
+                                           answer.give(std::move(all));
+                                         });
+  });
+  try {
+    if (context_.interruption.is_possible()) {
+      context_.interruption.wait(
+          [&](auto slice) { return values.ready_within(slice); },
+          [&] {
+            context_.loop->post([&membership = context_.membership, request] { membership.quit_gather(request); });
+          });
+    }
+  } catch (...) {
+    interruption = std::current_exception();
+  }
+  try {
+    return values.take();
+  } catch (const Error&) {
+    if (interruption) std::rethrow_exception(interruption);
+    throw;
+  }
+}
+
+ExchangeBarriers::Values ExchangeBarriers::gather(const std::string& name, const Bytes& value, Duration timeout,
+                                                  Gathers::Kind kind, Wait wait) {
+  Awaited<Values> values = begin_on<Values>(*context_.loop, [&](const Answer<Values>& answer) {
+    Membership& membership = context_.membership;
+    const std::uint64_t request =
+        membership.gather(name, value, kind, timeout, [answer](Values all, const std::exception_ptr& error) {
+          error ? answer.fail(error) : answer.give(std::move(all));
+        });
+    if (wait == Wait::until_given_up) guard_wait([&membership, request] { membership.quit_gather(request); });
+  });
+  return values.take(context_.interruption);
 }
 
 std::vector<wire::ExchangeNote> ExchangeBarriers::agree(const wire::ExchangeNote& note, Gathers::Kind kind) {
   throw_reason(Duration::zero());
-  Bytes own = wire::encode_exchange_note(note);
-  std::vector<Bytes> encoded;
+  const Bytes own = wire::encode_exchange_note(note);
+  Values encoded;
   try {
-    encoded = host_.gather(name(), std::move(own), left(), kind, ExchangeHost::Wait::until_given_up);
+    encoded = gather(name(), own, left(), kind, Wait::until_given_up);
   } catch (const Error&) {
     throw_reason(Duration::zero());  // it may have ended the wait
     throw;
@@ -114,10 +164,50 @@ void ExchangeBarriers::throw_reason_of(const Error& error) {
 void ExchangeBarriers::throw_reason(Duration patience) {
   if (others_know_ || exchange_ == 0) return;
   if (patience > Duration::zero() && std::exchange(awaited_reason_, true)) patience = Duration::zero();
-  const std::optional<Error> reason = host_.reason(patience);
-  if (!reason) return;
+  const std::optional<Error> found = reason_within(patience);
+  if (!found) return;
   reason_known_ = true;
-  throw Error(*reason);
+  throw Error(*found);
+}
+
+std::optional<Error> ExchangeBarriers::reason_within(Duration patience) {
+  const Awaited<void> given_up =
+      begin_on<void>(*context_.loop, [&](const Answer<void>& answer) { guard_wait([answer] { answer.give(); }); });
+  static_cast<void>(given_up.ready_within(patience));
+  return context_.loop->call([this] {
+    guard_wait(nullptr);
+    return reason();
+  });
+}
+
+void ExchangeBarriers::guard_wait(std::function<void()> stop) {
+  stop_wait_ = std::move(stop);
+  directory_changed();
+}
+
+void ExchangeBarriers::guard_restore(std::function<void()> cancel) {
+  context_.on_loop([&] {
+    stop_restore_ = std::move(cancel);
+    directory_changed();
+  });
+}
+
+void ExchangeBarriers::directory_changed() {
+  if (!reason()) return;
+  for (auto* const stop : {&stop_restore_, &stop_wait_}) {
+    if (*stop) std::exchange(*stop, nullptr)();
+  }
+}
+
+std::vector<int> ExchangeBarriers::lost() const {
+  std::vector<int> members;
+  context_.on_loop([&] { members = context_.membership.directory().lost_since(losses_); });
+  return members;
+}
+
+void ExchangeBarriers::give_up(const Error& why) {
+  context_.loop->post(
+      [&membership = context_.membership, exchange = exchange_, why] { give_up_exchange(membership, exchange, why); });
 }
 
 void ExchangeBarriers::find_alike(const std::function<void()>& body) {
@@ -131,15 +221,14 @@ void ExchangeBarriers::send_failure() {
   const Error own = current_error();
   wire::ExchangeNote note;
   if (!reason_known_) note.failure = {own.code(), own.what()};
-  if (exchange_ != 0 && !reason_known_) host_.give_up(own);
+  if (exchange_ != 0 && !reason_known_) give_up(own);
   if (left() == Duration::zero()) return;  // the others' deadline is the same
   std::vector<wire::ExchangeNote> notes;
   try {
     // Before members have met, the reason stays at that barrier for those who come.
-    notes = decode_notes(host_.gather(exchange_ == 0 ? name() : fmt::format("exchange.{}.end", exchange_),
-                                      wire::encode_exchange_note(note), std::min(left(), patience_with_readers),
-                                      exchange_ == 0 ? Gathers::Kind::stays : Gathers::Kind::survivors,
-                                      ExchangeHost::Wait::to_the_end));
+    notes = decode_notes(gather(exchange_ == 0 ? name() : fmt::format("exchange.{}.end", exchange_),
+                                wire::encode_exchange_note(note), std::min(left(), patience_with_readers),
+                                exchange_ == 0 ? Gathers::Kind::stays : Gathers::Kind::survivors, Wait::to_the_end));
   } catch (...) {
     return;  // the caller gets the first error
   }

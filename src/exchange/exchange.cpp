@@ -37,19 +37,19 @@ constexpr std::uint32_t max_slices = 64;
 class ExchangeRun {
  public:
   ExchangeRun(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options, const ExchangeSetup& setup,
-              ExchangeHost& host)
+              const ExchangeContext& context)
       : held_(held),
         wanted_(wanted),
         options_(options),
         setup_(setup),
-        host_(host),
-        barriers_(host, began_ + options.timeout),
+        context_(context),
+        barriers_(context, began_ + options.timeout),
         sums_(std::max<ByteCount>(1, options.staging_bytes / 4)),
-        steps_(held, options, setup, host, barriers_, sums_, boxes_) {}
+        steps_(held, options, setup, context, barriers_, sums_, boxes_) {}
 
   ExchangeResult run() {
     try {
-      barriers_.meet(setup_.next_number);
+      barriers_.meet();
       prepare();
       const ExchangePlan plan = agree_on_plan();
       move(plan);
@@ -63,7 +63,7 @@ class ExchangeRun {
   }
 
  private:
-  [[nodiscard]] double seconds_since(Clock::Time then) const { return seconds_of(host_.now() - then); }
+  [[nodiscard]] double seconds_since(Clock::Time then) const { return seconds_of(context_.loop->now() - then); }
 
   // --- before anything moves ---
 
@@ -74,9 +74,9 @@ class ExchangeRun {
                   "an exchange does not compare replicas: its members overwrite some while "
                   "others are still read; use restore()");
     }
-    places_ = host_.check_destination(wanted_);
+    places_ = context_.check_destination(wanted_);
     if (!held_.entries().empty() || !held_.values().empty()) {
-      publication_ = host_.publish(
+      publication_ = context_.publish(
           held_, {.name = ExchangeSteps::publication_name, .step = steps_.step(), .snapshot = Snapshot::none});
     }
   }
@@ -211,11 +211,11 @@ class ExchangeRun {
       }
       steps_.restore_all(catalogs.all(), staged_bytes);
       steps_.finish_wave();
-      const auto began = host_.now();
+      const auto began = context_.loop->now();
       for (const std::uint32_t part : now.writes) {
         const auto found = staged.find(part);
         const Catalog::Entry& entry = *found->second.entry;
-        if (!sums_.skipped(entry.spec.key)) found->second.write_out(device_of_wanted(entry), copy_);
+        if (!sums_.skipped(entry.spec.key)) found->second.write_out(device_of_wanted(entry), context_.copy);
         staged_bytes -= found->second.size_bytes();
         staged.erase(found);
       }
@@ -259,16 +259,17 @@ class ExchangeRun {
       if (sums_.skipped(entry->spec.key)) continue;
       std::byte* const element = element_of(*entry, wanted_.layout_rank(), boxes_);
       if (const int device = device_of_wanted(*entry); device != memory::on_host) {
-        host_.copy({copy_of_bytes(bytes.data(), memory::on_host, element, device, bytes.size())});
+        context_.copy({copy_of_bytes(bytes.data(), memory::on_host, element, device, bytes.size())});
       } else {
         std::memcpy(element, bytes.data(), bytes.size());
       }
     }
     if (publication_.valid()) publication_.retire(std::max<Duration>(barriers_.left(), std::chrono::seconds(1)));
-    if (const std::vector<int> lost = host_.lost(); !lost.empty()) {
-      host_.warn(fmt::format("member {} {} lost in the exchange, which is complete here without {}",
-                             fmt::join(lost, ", "), lost.size() == 1 ? "was" : "were",
-                             lost.size() == 1 ? "it" : "them"));
+    if (const std::vector<int> lost = barriers_.lost(); !lost.empty()) {
+      const std::string text =
+          fmt::format("member {} {} lost in the exchange, which is complete here without {}", fmt::join(lost, ", "),
+                      lost.size() == 1 ? "was" : "were", lost.size() == 1 ? "it" : "them");
+      context_.on_loop([&] { context_.log(LogLevel::warning, text); });
     }
     ExchangeResult result = sums_.take();
     RestoreReport& report = result.report;
@@ -285,9 +286,8 @@ class ExchangeRun {
   const Catalog& wanted_;
   const ExchangeOptions& options_;
   const ExchangeSetup& setup_;
-  ExchangeHost& host_;
-  const CopyAndWait copy_ = [this](std::vector<memory::QueuedCopy> copies) { host_.copy(std::move(copies)); };
-  const Clock::Time began_ = host_.now();
+  const ExchangeContext& context_;
+  const Clock::Time began_ = context_.loop->now();
   ExchangeBarriers barriers_;
   ExchangeSums sums_;
   BoxCache boxes_;
@@ -305,8 +305,8 @@ class ExchangeRun {
 }  // namespace
 
 ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
-                        const ExchangeSetup& setup, ExchangeHost& host) {
-  return ExchangeRun(held, wanted, options, setup, host).run();
+                        const ExchangeSetup& setup, const ExchangeContext& context) {
+  return ExchangeRun(held, wanted, options, setup, context).run();
 }
 
 }  // namespace shardwire

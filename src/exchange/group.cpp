@@ -31,34 +31,34 @@ ExchangeGroup::~ExchangeGroup() {
 }
 
 void ExchangeGroup::offer(wire::ExchangeNote& note, int device) const {
-  if (settings_.communicator != nullptr) {
+  if (communicator_ != nullptr) {
     note.adopts = true;
-    device = adopting_collective(settings_.collectives).device_of(settings_.communicator);
+    device = adopting_collective(setup_.collectives).device_of(communicator_);
   }
-  note.forced = settings_.method == Method::collective;
-  note.unasked = settings_.unasked && !settings_.method;
+  note.forced = setup_.method == Method::collective;
+  note.unasked = setup_.rounds_unasked && !setup_.method;
   note.device = static_cast<std::int16_t>(device);
   note.collectives =
-      offered_collectives(device == memory::on_host ? MemoryKind::host : MemoryKind::cuda, settings_.collectives);
+      offered_collectives(device == memory::on_host ? MemoryKind::host : MemoryKind::cuda, setup_.collectives);
   if (!kept_.rounds || kept_.device != device) return;
   note.kept_group = kept_.id;
   note.kept_size = static_cast<std::uint32_t>(kept_.rounds->size());
 }
 
 void ExchangeGroup::choose(std::span<const wire::ExchangeNote> notes) {
-  choice_ = agree_on_group(notes, settings_.collectives);
+  choice_ = agree_on_group(notes, setup_.collectives);
 }
 
 RoundsGroup ExchangeGroup::facts() const {
   return {.collective = choice_.collective->name,
-          .member = settings_.member,
+          .member = setup_.member,
           .devices = choice_.devices,
           .undecided = !takes_rounds()};
 }
 
 void ExchangeGroup::open(const Agree& agree) {
   if (std::exchange(opened_, true)) return;
-  const int rank = choice_.rank_of(settings_.member);
+  const int rank = choice_.rank_of(setup_.member);
   if (!choice_.kept.empty()) {
     id_ = choice_.kept;
     rounds_ = std::move(kept_.rounds);
@@ -74,14 +74,14 @@ void ExchangeGroup::open(const Agree& agree) {
       *choice_.collective, transport::GroupSetup{.id = id_,
                                                  .rank = rank,
                                                  .size = static_cast<int>(choice_.members.size()),
-                                                 .device = choice_.devices[static_cast<std::size_t>(settings_.member)],
-                                                 .communicator = choice_.adopted ? settings_.communicator : nullptr}));
+                                                 .device = choice_.devices[static_cast<std::size_t>(setup_.member)],
+                                                 .communicator = choice_.adopted ? communicator_ : nullptr}));
 }
 
 void ExchangeGroup::keep() {
   well_ = true;
   if (rounds_ && !choice_.adopted) {
-    kept_ = {id_, choice_.devices[static_cast<std::size_t>(settings_.member)], std::move(rounds_)};
+    kept_ = {id_, choice_.devices[static_cast<std::size_t>(setup_.member)], std::move(rounds_)};
   }
 }
 

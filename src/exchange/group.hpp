@@ -22,13 +22,13 @@ struct KeptGroup {
   OwnedRounds rounds;
 };
 
-/// A member's own settings for collective rounds, before the first barrier.
-struct GroupSettings {
+/// One exchange of a session.
+struct ExchangeSetup {
   int member = 0;
-  std::optional<Method> method{};  ///< requested on this member
-  bool unasked = false;            ///< rounds are allowed without a request
-  void* communicator = nullptr;    ///< the caller's; borrowed
-  Collectives collectives{};       ///< of the session
+  std::optional<Method> method{};  ///< requested on this member: by the options, else by SHARDWIRE_METHOD
+  bool rounds_unasked = false;     ///< rounds are allowed without a request
+  Collectives collectives = transport::registered_collectives();  ///< of the session
+  KeptGroup* kept = nullptr;                                      ///< state that the session keeps between exchanges
 };
 
 /// The group of one exchange: agreed on once, opened when first needed.
@@ -37,8 +37,9 @@ class ExchangeGroup {
  public:
   using Agree = std::function<std::vector<wire::ExchangeNote>(const wire::ExchangeNote&)>;
 
-  /// Ownership: `kept` is borrowed.
-  ExchangeGroup(GroupSettings settings, KeptGroup& kept) : settings_(settings), kept_(kept) {}
+  /// `communicator`: the caller's; null: none. Ownership: borrows both arguments.
+  ExchangeGroup(const ExchangeSetup& setup, void* communicator)
+      : setup_(setup), communicator_(communicator), kept_(*setup.kept) {}
   /// Closes the group unless keep() was called.
   ~ExchangeGroup();
   ExchangeGroup(const ExchangeGroup&) = delete;
@@ -51,7 +52,7 @@ class ExchangeGroup {
 
   /// All restores of all members register for rounds, since some of them may need them.
   [[nodiscard]] bool is_there() const { return choice_.collective != nullptr; }
-  [[nodiscard]] bool is_inside() const { return choice_.rank_of(settings_.member) >= 0; }
+  [[nodiscard]] bool is_inside() const { return choice_.rank_of(setup_.member) >= 0; }
   [[nodiscard]] bool is_forced() const { return choice_.forced; }
   [[nodiscard]] bool takes_rounds() const { return choice_.forced || needed_; }
   /// Starts using rounds, because some member has no direct path.
@@ -69,7 +70,8 @@ class ExchangeGroup {
   void keep();
 
  private:
-  GroupSettings settings_;
+  const ExchangeSetup& setup_;
+  void* communicator_;
   KeptGroup& kept_;
   GroupChoice choice_;
   bool needed_ = false;

@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "exchange/host.hpp"
 #include "exchange/rounds_task.hpp"
 #include "memory/device.hpp"
 
@@ -59,31 +58,29 @@ transport::Memory ExchangeRounds::staging(ByteCount bytes) {
   return {bytes > 0 ? device_staging_->address() : nullptr, bytes, place_};
 }
 
-ExchangeRounds::Totals ExchangeRounds::run(move::CollectiveJob job, Step step, ExchangeHost& host) {
+ExchangeRounds::Totals ExchangeRounds::run(move::CollectiveJob job, const Step& step, const RoundsContext& context) {
   try {
-    return run_all(std::move(job), std::move(step), host);
+    return run_all(std::move(job), step, context);
   } catch (...) {
     give_up();  // members that wait for this one in a round then ask for the reason
     throw;
   }
 }
 
-ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, Step step, ExchangeHost& host) {
-  const Clock::Time began = host.now();
+ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, const Step& step,
+                                               const RoundsContext& context) {
+  const Clock::Time began = context.loop->now();
   // Plans, and allocates staging, on this thread: both may take long.
   move::CollectiveMove rounds(std::move(job), *collective_, [&](ByteCount bytes) { return staging(bytes); });
   RoundsEnd end;
   std::exception_ptr failure;
   try {
-    Awaited<RoundsEnd> ended = begin_on<RoundsEnd>(*host.loop(), [&](const Answer<RoundsEnd>& answer) {
-      const RoundsContext context = host.rounds();
-      context.start(std::make_unique<RoundsTask>(
-          context, rounds,
-          RoundsTask::Setup{std::move(step.restore), step.writes, std::move(step.members), step.deadline}, answer));
+    Awaited<RoundsEnd> ended = begin_on<RoundsEnd>(*context.loop, [&](const Answer<RoundsEnd>& answer) {
+      context.start(std::make_unique<RoundsTask>(context, rounds, step, answer));
     });
     // An interrupted member leaves by the notice that ends the rounds of all members.
-    end = ended.take(host.interruption(),
-                     [&] { host.give_up(Error(ErrorCode::cancelled, "the caller has interrupted the exchange")); });
+    end = ended.take(context.interruption,
+                     [&] { step.give_up(Error(ErrorCode::cancelled, "the caller has interrupted the exchange")); });
   } catch (const LoopEnded& error) {
     end.stopped = error;
   } catch (...) {
@@ -105,7 +102,7 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, Step ste
   if (rounds.fault()) throw GroupFailed(*rounds.fault());
   return {.rounds = rounds.rounds(),
           .bytes = rounds.received_bytes(),
-          .seconds = seconds_of(host.now() - began),
+          .seconds = seconds_of(context.loop->now() - began),
           .staging_bytes = rounds.staging_bytes()};
 }
 

@@ -9,10 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "control/operation.hpp"
 #include "exchange/agreement.hpp"
+#include "exchange/failure_notices.hpp"
+#include "memory/copy_queue.hpp"
 #include "memory/device.hpp"
 #include "move/collective.hpp"
-#include "runtime/clock.hpp"
+#include "paths/fabric_driver.hpp"
+#include "runtime/interruption.hpp"
+#include "runtime/loop.hpp"
 #include "transport/collective.hpp"
 #include "wire/exchange_note.hpp"
 
@@ -29,8 +34,19 @@ move::CollectiveJob collective_job(std::span<const wire::ExchangeNote> notes, co
                                    ByteCount staging_bytes, std::span<const move::CollectivePiece> incoming,
                                    const HeldPiece& held);
 
-class ExchangeHost;
 class RoundsStep;
+
+/// The parts of a session that the rounds of an exchange use.
+struct RoundsContext {
+  std::shared_ptr<Loop> loop;        ///< the session's thread. Owners: the session and its calls in progress
+  const Interruption& interruption;  ///< of waits of the exchange's thread
+
+  // Threads: loop thread only.
+  FabricDriver& driver;  ///< is used when the session ends, too. The functions below are not called then
+  memory::CopyQueue& copies;
+  std::function<void(std::unique_ptr<Operation> rounds)> start;  ///< takes the rounds over and starts them
+  std::function<void(Operation& rounds)> finished;               ///< the rounds are destroyed in a later loop iteration
+};
 
 /// One member's endpoint in the group of an exchange, with the staging of its rounds.
 /// Threads: that of the exchange. While run() waits, the session's thread drives the group.
@@ -58,18 +74,21 @@ class ExchangeRounds {
     bool writes = false;       ///< for this member's restore
     std::vector<int> members;  ///< of the group
     Clock::Time deadline;
+    /// As failure_notices_of(). Operation::directory_changed() says when to ask again. Loop thread only.
+    std::function<FailureNotices()> failure_notices;
+    std::function<void(const Error& why)> give_up;  ///< notifies the other members that this one stops
   };
   /// Returns when this member has sent and received everything.
   /// Errors: throws GroupFailed if another member has given up or the group itself has failed; RestoreEnded if the
   ///         restore that it writes for has ended; Error{peer_lost} if a member of the group is gone;
   ///         Error{timed_out} at the deadline; and errors of this member alone. In each case the group is given up, so
   ///         that the other members end too. No memory is accessed afterwards.
-  Totals run(move::CollectiveJob job, Step step, ExchangeHost& host);
+  Totals run(move::CollectiveJob job, const Step& step, const RoundsContext& context);
   /// For a member that does not take part in the rounds: ends those of the others.
   void give_up();
 
  private:
-  Totals run_all(move::CollectiveJob job, Step step, ExchangeHost& host);
+  Totals run_all(move::CollectiveJob job, const Step& step, const RoundsContext& context);
   void end_alone(move::CollectiveMove& rounds);
   transport::Memory staging(ByteCount bytes);
 

@@ -26,23 +26,24 @@ Error error_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-RoundsTask::RoundsTask(RoundsContext context, move::CollectiveMove& move, Setup setup, Answer<RoundsEnd> answer)
-    : context_(std::move(context)),
+RoundsTask::RoundsTask(const RoundsContext& context, move::CollectiveMove& move, const ExchangeRounds::Step& step,
+                       Answer<RoundsEnd> answer)
+    : context_(context),
       move_(move),
-      setup_(std::move(setup)),
+      step_(step),
       answer_(std::move(answer)),
-      deadline_(context_.clock),
-      retry_(context_.clock) {
+      deadline_(*context.loop),
+      retry_(*context.loop) {
 }
 
 void RoundsTask::start() {
   try {
-    move_.begin([&clock = context_.clock] { return clock.now(); }, context_.copies);
+    move_.begin([&loop = *context_.loop] { return loop.now(); }, context_.copies);
     begin_writing();
     context_.driver.add(*this);
-    deadline_.start(std::max(Duration::zero(), Duration(setup_.deadline - context_.clock.now())), [this] {
+    deadline_.start(std::max(Duration::zero(), Duration(step_.deadline - context_.loop->now())), [this] {
       std::vector<Rank> waited_for;
-      for (const int peer : move_.peers()) waited_for.push_back(Rank{setup_.members[static_cast<std::size_t>(peer)]});
+      for (const int peer : move_.peers()) waited_for.push_back(Rank{step_.members[static_cast<std::size_t>(peer)]});
       stop(Error(ErrorCode::timed_out, "the rounds of the exchange were not over by its deadline",
                  std::move(waited_for)));
     });
@@ -57,15 +58,15 @@ void RoundsTask::begin_writing() {
     end_.restore_ended = true;
     stop(Error(ErrorCode::cancelled, "the restore of this member has ended"));
   };
-  if (setup_.writes && !setup_.step->begin(stopped)) stopped();
+  if (step_.writes && !step_.restore->begin(stopped)) stopped();
 }
 
 // NCCL does not report that a member is gone or has stopped.
 void RoundsTask::directory_changed() {
   if (left_ || end_.stopped) return;
-  const FailureNotices notices = context_.failure_notices();
+  const FailureNotices notices = step_.failure_notices();
   for (const int member : notices.departed) {
-    if (std::ranges::find(setup_.members, member) == setup_.members.end()) continue;
+    if (std::ranges::find(step_.members, member) == step_.members.end()) continue;
     return stop(Error(ErrorCode::peer_lost,
                       fmt::format("member {} is gone in the middle of the rounds of the exchange", member),
                       std::vector<Rank>{Rank{member}}));
@@ -87,7 +88,7 @@ bool RoundsTask::progress() {
     return true;
   }
   if (const auto retry = move_.retry_at()) {
-    retry_.start(std::max(Duration::zero(), Duration(*retry - context_.clock.now())), [] {});  // only wakes the loop
+    retry_.start(std::max(Duration::zero(), Duration(*retry - context_.loop->now())), [] {});  // only wakes the loop
   }
   return moved;
 }
@@ -116,7 +117,7 @@ void RoundsTask::leave(bool received) {
   deadline_.stop();
   retry_.stop();
   context_.driver.remove(*this);
-  if (setup_.step) setup_.step->close(received);
+  if (step_.restore) step_.restore->close(received);
 }
 
 void RoundsTask::finish() {

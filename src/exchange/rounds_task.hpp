@@ -2,11 +2,10 @@
 #pragma once
 
 #include <exception>
-#include <memory>
 #include <optional>
 
 #include "control/operation.hpp"
-#include "exchange/host.hpp"
+#include "exchange/rounds.hpp"
 #include "move/collective.hpp"
 #include "restore/rounds_step.hpp"
 #include "runtime/await.hpp"
@@ -26,17 +25,10 @@ struct RoundsEnd {
 /// Threads: loop thread only.
 class RoundsTask final : public Operation, private transport::Driven {
  public:
-  struct Setup {
-    /// Null: this member only takes part for the others. Owners: the exchange and its restore.
-    std::shared_ptr<RoundsStep> step;
-    bool writes = false;       ///< for this member's restore
-    std::vector<int> members;  ///< of the group
-    Clock::Time deadline;
-  };
-
-  /// Answers once, when it no longer accesses the move: this is over, or the session has ended and its copies with it.
-  /// Ownership: borrows what the context refers to, and move, until then.
-  RoundsTask(RoundsContext context, move::CollectiveMove& move, Setup setup, Answer<RoundsEnd> answer);
+  /// Answers once, when it no longer accesses its arguments: the move is over, or the session has ended and its copies
+  /// with it. Ownership: borrows all but the answer until then, and the clock until it is destroyed.
+  RoundsTask(const RoundsContext& context, move::CollectiveMove& move, const ExchangeRounds::Step& step,
+             Answer<RoundsEnd> answer);
 
   void start() override;
   void directory_changed() override;
@@ -57,9 +49,9 @@ class RoundsTask final : public Operation, private transport::Driven {
   void finish();
   void answer();
 
-  RoundsContext context_;
+  const RoundsContext& context_;
   move::CollectiveMove& move_;
-  Setup setup_;
+  const ExchangeRounds::Step& step_;
   Answer<RoundsEnd> answer_;
   Timer deadline_;
   Timer retry_;  // when only the rate limit delays the next round, or nothing drives the rounds

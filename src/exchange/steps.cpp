@@ -11,6 +11,7 @@
 
 #include "geometry/by_value.hpp"
 #include "memory/strided_copy.hpp"
+#include "restore/operation.hpp"
 #include "runtime/await.hpp"
 #include "serve/publication.hpp"
 #include "support/ranks_of.hpp"
@@ -45,20 +46,16 @@ class MainDevice {
 }  // namespace
 
 ExchangeSteps::ExchangeSteps(const Catalog& held, const ExchangeOptions& options, const ExchangeSetup& setup,
-                             ExchangeHost& host, ExchangeBarriers& barriers, ExchangeSums& sums, BoxCache& boxes)
+                             const ExchangeContext& context, ExchangeBarriers& barriers, ExchangeSums& sums,
+                             BoxCache& boxes)
     : held_(held),
       options_(options),
       setup_(setup),
-      host_(host),
+      context_(context),
       barriers_(barriers),
       sums_(sums),
       boxes_(boxes),
-      group_({.member = setup.member,
-              .method = setup.method,
-              .unasked = setup.rounds_unasked,
-              .communicator = options.communicator,
-              .collectives = setup.collectives},
-             *setup.kept) {
+      group_(setup, options.communicator) {
 }
 
 void ExchangeSteps::offer(ExchangeNote& note, const Catalog& wanted, const TensorPlaces& wanted_places) {
@@ -93,7 +90,7 @@ void ExchangeSteps::finish_wave() {
 // Restores name layout ranks. A tensor that nobody holds any more was held by a lost member, which may be alive and have
 // withdrawn it.
 Error ExchangeSteps::in_terms_of_members(const Error& error) const {
-  const std::vector<int> lost = host_.lost();
+  const std::vector<int> lost = barriers_.lost();
   const bool by_loss = error.code() == ErrorCode::layout_mismatch || error.code() == ErrorCode::withdrawn;
   const bool of_loss = error.code() == ErrorCode::peer_lost || (by_loss && !lost.empty());
   if (!of_loss && error.code() != ErrorCode::timed_out) return error;
@@ -115,7 +112,7 @@ Error ExchangeSteps::in_terms_of_members(const Error& error) const {
 void ExchangeSteps::run_restores(const std::vector<Catalog>& catalogs, ByteCount staged_bytes) {
   if (!group_.is_there()) {
     for (const Catalog& catalog : catalogs) {
-      Restore running = host_.restore(catalog, restore_options(), method(), nullptr);
+      Restore running = restore(catalog, nullptr);
       running.wait();
       sums_.add(running, catalog, staged_bytes);
     }
@@ -130,9 +127,14 @@ void ExchangeSteps::run_restores(const std::vector<Catalog>& catalogs, ByteCount
   for (std::size_t i = 0; i < steps; ++i) take_step(i < catalogs.size() ? &catalogs[i] : nullptr, staged_bytes);
 }
 
+Restore ExchangeSteps::restore(const Catalog& catalog, std::shared_ptr<RoundsStep> rounds) {
+  return context_.begin_restore(catalog, restore_options(), {std::move(rounds), barriers_.losses(), method()},
+                                [this](std::function<void()> cancel) { barriers_.guard_restore(std::move(cancel)); });
+}
+
 void ExchangeSteps::take_step(const Catalog* catalog, ByteCount staged_bytes) {
   Step step{catalog, std::make_shared<RoundsStep>(group_.facts())};
-  if (catalog != nullptr) step.running = host_.restore(*catalog, restore_options(), method(), step.rounds);
+  if (catalog != nullptr) step.running = restore(*catalog, step.rounds);
   if (agree_on_rounds(step)) {
     group_.open([this](const ExchangeNote& note) { return barriers_.agree(note); });
     staged_bytes += move_in_rounds(step);
@@ -148,12 +150,12 @@ bool ExchangeSteps::agree_on_rounds(Step& step) {
   ExchangeNote note;
   if (step.catalog != nullptr) {
     note.indirect =
-        answer_of(step, await<std::optional<bool>>(*host_.loop(), [&](const auto& answer) {
+        answer_of(step, await<std::optional<bool>>(*context_.loop, [&](const auto& answer) {
                     step.rounds->on_paths([answer](std::optional<bool> indirect) { answer.give(indirect); });
                   }));
   }
   if (needs_rounds(barriers_.agree(note))) group_.take_rounds();
-  host_.loop()->post([rounds = step.rounds, taken = group_.takes_rounds()] { rounds->decide(taken); });
+  context_.loop->post([rounds = step.rounds, taken = group_.takes_rounds()] { rounds->decide(taken); });
   return group_.takes_rounds();
 }
 
@@ -171,7 +173,7 @@ ByteCount ExchangeSteps::move_in_rounds(Step& step) {
   Items items;
   if (step.catalog != nullptr) {
     items =
-        answer_of(step, await<std::optional<Items>>(*host_.loop(), [&](const auto& answer) {
+        answer_of(step, await<std::optional<Items>>(*context_.loop, [&](const auto& answer) {
                     step.rounds->on_offer([answer](std::optional<Items> offered) { answer.give(std::move(offered)); });
                   }));
   }
@@ -204,8 +206,10 @@ ExchangeRounds::Totals ExchangeSteps::run_rounds(move::CollectiveJob job, Step& 
                                {.restore = step.catalog == nullptr ? nullptr : step.rounds,
                                 .writes = writes,
                                 .members = group_.choice().members,
-                                .deadline = barriers_.deadline()},
-                               host_);
+                                .deadline = barriers_.deadline(),
+                                .failure_notices = [this] { return barriers_.notices(); },
+                                .give_up = [this](const Error& why) { barriers_.give_up(why); }},
+                               context_);
   } catch (const RestoreEnded&) {
     step.running.wait();  // throws its error
     throw;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "exchange/barriers.hpp"
+#include "exchange/context.hpp"
 #include "exchange/group.hpp"
-#include "exchange/host.hpp"
 #include "exchange/sums.hpp"
 #include "geometry/strides.hpp"
 
@@ -22,8 +22,8 @@ class ExchangeSteps {
   static constexpr const char* publication_name = ".exchange";
 
   /// Ownership: borrows all arguments.
-  ExchangeSteps(const Catalog& held, const ExchangeOptions& options, const ExchangeSetup& setup, ExchangeHost& host,
-                ExchangeBarriers& barriers, ExchangeSums& sums, BoxCache& boxes);
+  ExchangeSteps(const Catalog& held, const ExchangeOptions& options, const ExchangeSetup& setup,
+                const ExchangeContext& context, ExchangeBarriers& barriers, ExchangeSums& sums, BoxCache& boxes);
 
   /// Adds this member's memory for rounds to the note that is sent before choose_method(). `wanted_places`: of
   /// `wanted`.
@@ -52,6 +52,8 @@ class ExchangeSteps {
 
   void run_restores(const std::vector<Catalog>& catalogs, ByteCount staged_bytes);
   [[nodiscard]] Error in_terms_of_members(const Error& error) const;
+  /// `rounds`: take over bytes of other members; null: there are none.
+  Restore restore(const Catalog& catalog, std::shared_ptr<RoundsStep> rounds);
   void take_step(const Catalog* catalog, ByteCount staged_bytes);
   bool agree_on_rounds(Step& step);
   template <typename Reply>
@@ -65,7 +67,7 @@ class ExchangeSteps {
   const Catalog& held_;
   const ExchangeOptions& options_;
   const ExchangeSetup& setup_;
-  ExchangeHost& host_;
+  const ExchangeContext& context_;
   ExchangeBarriers& barriers_;
   ExchangeSums& sums_;
   BoxCache& boxes_;

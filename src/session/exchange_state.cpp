@@ -3,10 +3,22 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 namespace shardwire::detail {
+
+namespace {
+
+// Of an exchange whose restore is in this stage: the end of a restore is not the end of the exchange.
+const char* stage_of_exchange(const char* stage) {
+  const std::string_view of_restore = stage;
+  if (of_restore == "done") return "commit";
+  return of_restore == "failed" ? "stopping" : stage;
+}
+
+}  // namespace
 
 // The thread may own the last reference, and it has nothing left to do then.
 ExchangeState::~ExchangeState() {
@@ -50,6 +62,25 @@ void ExchangeState::run(const Body& body) noexcept {
 Completion& ExchangeState::completion() {
   if (!inherited()) return completion_;
   throw Error(ErrorCode::invalid_argument, "this exchange belongs to the parent process: a forked child cannot use it");
+}
+
+void ExchangeState::wants(const Catalog& wanted) {
+  for (const Catalog::Entry& entry : wanted.entries()) {
+    for (const PlacedBox& placed : entry.layout.boxes_of(entry.spec.shape, wanted.layout_rank())) {
+      total_bytes_ += static_cast<ByteCount>(placed.box.volume()) * item_size(entry.spec.dtype);
+    }
+  }
+}
+
+void ExchangeState::watch(Restore& restore) {
+  done_bytes_ += last_bytes_.exchange(0);
+  // The last call of a restore may come after the exchange has failed.
+  restore.on_progress(
+      [self = shared_from_this(), done = done_bytes_](const Progress& progress) {
+        self->last_bytes_ = progress.done_bytes;
+        self->report({stage_of_exchange(progress.stage), done + progress.done_bytes, self->total_bytes_});
+      },
+      interval());
 }
 
 void ExchangeState::listen(std::function<void(const Progress&)> callback, Duration interval) {

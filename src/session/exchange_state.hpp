@@ -44,21 +44,28 @@ class SHARDWIRE_LOCAL ExchangeState : public std::enable_shared_from_this<Exchan
   Completion& completion();
   void cancel() { cancelled_ = true; }
   void listen(std::function<void(const Progress&)> callback, Duration interval);
-  /// Calls the caller's callback, if there is one.
-  void report(const Progress& progress);
-  [[nodiscard]] Duration interval() const;
+  /// `wanted`: of the exchange, whose bytes are the total of its progress.
+  void wants(const Catalog& wanted);
+  /// Reports the progress of a restore of the exchange. Restores follow one another.
+  void watch(Restore& restore);
   /// Valid once done, without an error.
   [[nodiscard]] const ExchangeResult& result() const { return result_; }
 
  private:
   void run(const Body& body) noexcept;
+  /// Calls the caller's callback, if there is one.
+  void report(const Progress& progress);
+  [[nodiscard]] Duration interval() const;
   [[nodiscard]] Progress last_progress() const;
 
   support::OwningProcess owner_;
   Completion completion_;
   KeptOwners held_, wanted_;  // released by the end
   std::atomic<bool> cancelled_ = false;
-  ExchangeResult result_;  // written before the completion, then read-only
+  ByteCount total_bytes_ = 0;              // set before the first restore
+  ByteCount done_bytes_ = 0;               // by restores before the last one
+  std::atomic<ByteCount> last_bytes_ = 0;  // by the last one
+  ExchangeResult result_;                  // written before the completion, then read-only
   mutable std::mutex mutex_;
   std::function<void(const Progress&)> callback_;       // guarded by mutex_
   Duration interval_ = std::chrono::milliseconds(100);  // likewise

@@ -146,9 +146,9 @@ std::shared_ptr<PublicationState> SessionState::counted(
 
 // The report of an error is that of the step that failed here.
 ExchangeResult SessionState::counted_exchange(const Catalog& held, const Catalog& wanted,
-                                              const ExchangeOptions& options, Exchanging& host) {
+                                              const ExchangeOptions& options, const ExchangeContext& context) {
   const telemetry::ProfilerRange range("shardwire.exchange");
-  if (!metrics_ && !trace_) return run_exchange(held, wanted, options, host);
+  if (!metrics_ && !trace_) return run_exchange(held, wanted, options, context);
   const auto began = WallClock::now();
   const auto ended = [&](const RestoreReport& report, const std::exception_ptr& error) {
     const auto now = WallClock::now();
@@ -162,7 +162,7 @@ ExchangeResult SessionState::counted_exchange(const Catalog& held, const Catalog
   };
   if (metrics_) metrics_->started();
   try {
-    ExchangeResult result = run_exchange(held, wanted, options, host);
+    ExchangeResult result = run_exchange(held, wanted, options, context);
     ended(result.report, nullptr);
     return result;
   } catch (const Error& error) {

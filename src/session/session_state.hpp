@@ -36,9 +36,12 @@
 #include "telemetry/metrics_server.hpp"
 #include "telemetry/trace.hpp"
 
-namespace shardwire::restore {
+namespace shardwire {
+struct ExchangeContext;
+namespace restore {
 struct Request;
 }
+}  // namespace shardwire
 
 namespace shardwire::detail {
 
@@ -136,8 +139,6 @@ class SHARDWIRE_LOCAL SessionState final : public std::enable_shared_from_this<S
   std::shared_ptr<MemoryTable> memory;  // owners: this session and its core
 
  private:
-  class Exchanging;
-
   void end(Loop& loop, WallClock::time_point until);
   void make_metrics(const Telemetry& callbacks);
   void join_and_count(WallClock::time_point began);
@@ -150,8 +151,9 @@ class SHARDWIRE_LOCAL SessionState final : public std::enable_shared_from_this<S
   /// Publishes by `publish`, and counts how that ends, in the metrics and in the trace.
   std::shared_ptr<PublicationState> counted(const PublishOptions& options,
                                             support::FunctionRef<std::shared_ptr<PublicationState>()> publish);
+  ExchangeContext exchange_context(const Interruption& interruption, ExchangeState* started);
   ExchangeResult counted_exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
-                                  Exchanging& host);
+                                  const ExchangeContext& context);
   void make_core(const Surroundings& surroundings, Settings settings);
   /// Addresses of member 0, as far as the bootstrap gives them. Waits until its name is known. Errors: throws
   /// Error{timed_out} at the join timeout.
@@ -184,7 +186,7 @@ class SHARDWIRE_LOCAL SessionState final : public std::enable_shared_from_this<S
   /// A gather of the public call of that name. The value of this member counts while it waits.
   std::vector<Bytes> gather_in(const char* call, const Bytes& value, Duration timeout);
   ExchangeResult run_exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
-                              Exchanging& host);
+                              const ExchangeContext& context);
   std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options,
                                             const Interruption& interruption);
   /// `keeping`: set if the keeper holds it from now on; to be settled once it is published.

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <thread>
 
-#include "exchange/made_exchange_host.hpp"
+#include "exchange/made_rounds_session.hpp"
 #include "restore/rounds_step.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
@@ -62,16 +62,20 @@ struct Couple {
   }
   ExchangeRounds::Totals run(int member, move::CollectiveJob its_job, SteadyClock::duration within = 20s) {
     const auto own = static_cast<std::size_t>(member);
-    return members[own]->run(
-        std::move(its_job),
-        {.restore = steps[own], .writes = true, .members = {0, 1}, .deadline = SteadyClock::now() + within},
-        hosts[own]);
+    return members[own]->run(std::move(its_job),
+                             {.restore = steps[own],
+                              .writes = true,
+                              .members = {0, 1},
+                              .deadline = SteadyClock::now() + within,
+                              .failure_notices = [&session = sessions[own]] { return session.notices(); },
+                              .give_up = [](const Error&) {}},
+                             sessions[own].context());
   }
 
   std::array<Bytes, 2> out{Bytes(1000, std::byte{1}), Bytes(1000, std::byte{2})};
   std::array<Bytes, 2> in{Bytes(1000), Bytes(1000)};
   std::array<std::optional<ExchangeRounds>, 2> members;
-  std::array<MadeExchangeHost, 2> hosts;
+  std::array<MadeRoundsSession, 2> sessions;
   std::array<std::shared_ptr<RoundsStep>, 2> steps{std::make_shared<RoundsStep>(RoundsGroup{"loopback", 0, {}}),
                                                    std::make_shared<RoundsStep>(RoundsGroup{"loopback", 1, {}})};
 };
@@ -121,8 +125,8 @@ BOOST_AUTO_TEST_CASE(a_restore_that_ends_ends_the_rounds_that_write_for_it) {
   for (const bool before : {true, false}) {
     Couple couple;
     std::thread stopping([&] {
-      if (!before) couple.hosts[0].await_rounds();
-      couple.hosts[0].loop()->call([&] { couple.steps[0]->stop(); });
+      if (!before) couple.sessions[0].await_rounds();
+      couple.sessions[0].loop().call([&] { couple.steps[0]->stop(); });
     });
     if (before) stopping.join();
     BOOST_CHECK_EXCEPTION(couple.run(0), RestoreEnded, [](const Error& e) { return e.code() == ErrorCode::cancelled; });
@@ -137,9 +141,9 @@ BOOST_AUTO_TEST_CASE(members_that_are_gone_or_give_up_end_the_rounds_at_once) {
   for (const bool gone : {true, false}) {
     Couple couple;
     std::thread telling([&] {
-      couple.hosts[0].await_rounds();
-      couple.hosts[0].notify({{7}, false});  // not a member of the group
-      couple.hosts[0].notify(gone ? FailureNotices{{1}, false} : FailureNotices{{}, true});
+      couple.sessions[0].await_rounds();
+      couple.sessions[0].notify({{7}, false});  // not a member of the group
+      couple.sessions[0].notify(gone ? FailureNotices{{1}, false} : FailureNotices{{}, true});
     });
     const auto began = SteadyClock::now();
     const Error error = failure_of([&] { couple.run(0); });
@@ -154,8 +158,8 @@ BOOST_AUTO_TEST_CASE(a_session_that_is_closed_ends_its_rounds_in_order) {
   const Deadline deadline(120s);
   Couple couple;
   std::thread closing([&] {
-    couple.hosts[0].await_rounds();
-    couple.hosts[0].close();
+    couple.sessions[0].await_rounds();
+    couple.sessions[0].close();
   });
   const Error error = failure_of([&] { couple.run(0); });
   closing.join();

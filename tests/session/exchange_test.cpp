@@ -230,6 +230,22 @@ BOOST_AUTO_TEST_CASE(a_process_that_is_told_so_goes_in_rounds_from_the_next_exch
   });
 }
 
+BOOST_AUTO_TEST_CASE(one_member_that_asks_for_rounds_brings_all_into_them) {
+  const ForcedMethod none(nullptr);
+  std::vector<Placed> tensors = layers(1, 3);
+  const std::size_t room = pack(tensors, 3, 0);
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), tight());
+    ExchangeOptions options = with(1 << 20);
+    if (rank == 1) options.method = ExchangeMethod::collective;
+    const Outcome outcome = exchange_in_place(session, tensors, room, 3, true, options);
+    require(outcome.good, "every byte is as expected");
+    check_collective(outcome.report);
+    session.close(10s);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(a_member_that_leaves_before_the_rounds_ends_them_for_all_in_time) {
   const ForcedMethod collective("collective");
   std::vector<Placed> tensors = layers(2, 3);
