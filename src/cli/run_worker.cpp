@@ -15,7 +15,7 @@
 #include "cli/run_buffers.hpp"
 #include "cli/run_progress.hpp"
 #include "geometry/overlap.hpp"
-#include "session/session_state.hpp"
+#include "handles/session_state.hpp"
 #include "session/settings.hpp"
 #include "support/list_of.hpp"
 #include "support/stderr.hpp"

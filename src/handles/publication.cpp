@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "session/session_state.hpp"
+#include "handles/session_state.hpp"
 #include "support/handle.hpp"
 
 namespace shardwire {

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "session/session_state.hpp"
+#include "handles/session_state.hpp"
 #include "session/surroundings.hpp"
 #include "support/handle.hpp"
 

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "handles/session_state.hpp"
 #include "keeper/kept_states.hpp"
-#include "session/session_state.hpp"
 #include "shardwire/options.hpp"
 #include "wire/messages.hpp"
 

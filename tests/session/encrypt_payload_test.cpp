@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "control/tls.hpp"
-#include "session/session_state.hpp"
+#include "handles/session_state.hpp"
 #include "session/surroundings.hpp"
 #include "support/deadline.hpp"
 #include "support/encryption_built.hpp"

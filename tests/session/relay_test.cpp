@@ -22,8 +22,8 @@
 #include <string_view>
 #include <thread>
 
+#include "handles/session_state.hpp"
 #include "runtime/uv_loop.hpp"
-#include "session/session_state.hpp"
 #include "session/surroundings.hpp"
 #include "shardwire/shardwire.hpp"
 #include "support/deadline.hpp"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cli/slow_fabric.hpp"
-#include "session/session_state.hpp"
+#include "handles/session_state.hpp"
 #include "support/job.hpp"
 
 BOOST_AUTO_TEST_SUITE(slow_source)

@@ -12,11 +12,11 @@
 #include <thread>
 #include <utility>
 
+#include "handles/exchange_state.hpp"
 #include "loop.hpp"
 #include "paths/fabrics.hpp"
 #include "restore/state.hpp"
 #include "serve/publication.hpp"
-#include "session/exchange_state.hpp"
 #include "thread.hpp"
 #include "values.hpp"
 

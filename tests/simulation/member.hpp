@@ -11,9 +11,9 @@
 #include "endings.hpp"
 #include "fabric.hpp"
 #include "groups.hpp"
+#include "handles/session_state.hpp"
 #include "network.hpp"
 #include "schedule.hpp"
-#include "session/session_state.hpp"
 
 namespace shardwire::simulation {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "session/exchange_state.hpp"
+#include "handles/exchange_state.hpp"
 
 #include <exception>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "session/session_state.hpp"
+#include "handles/session_state.hpp"
 
 #include <fmt/core.h>
 

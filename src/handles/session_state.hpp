@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "exchange/group.hpp"
+#include "handles/exchange_state.hpp"
+#include "handles/timed_lock.hpp"
 #include "memory/copy_queue.hpp"
 #include "restore/inventory_task.hpp"
 #include "restore/operation.hpp"
@@ -25,10 +27,8 @@
 #include "serve/publication.hpp"
 #include "session/buddies.hpp"
 #include "session/core.hpp"
-#include "session/exchange_state.hpp"
 #include "session/keeping.hpp"
 #include "session/surroundings.hpp"
-#include "session/timed_lock.hpp"
 #include "shardwire/session.hpp"
 #include "support/fork.hpp"
 #include "support/function_ref.hpp"
@@ -151,6 +151,8 @@ class SHARDWIRE_LOCAL SessionState final : public std::enable_shared_from_this<S
   /// Publishes by `publish`, and counts how that ends, in the metrics and in the trace.
   std::shared_ptr<PublicationState> counted(const PublishOptions& options,
                                             support::FunctionRef<std::shared_ptr<PublicationState>()> publish);
+  /// The parts of this session that an exchange uses. `started`: receives its progress; null: start_exchange() has not
+  /// started it. Errors: as running().
   ExchangeContext exchange_context(const Interruption& interruption, ExchangeState* started);
   ExchangeResult counted_exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
                                   const ExchangeContext& context);

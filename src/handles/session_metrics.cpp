@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "session/session_state.hpp"
+#include "handles/session_state.hpp"
 #include "shardwire/version.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/metrics_server.hpp"

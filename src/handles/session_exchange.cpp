@@ -9,14 +9,12 @@
 #include "catalog/tensor_places.hpp"
 #include "exchange/aliasing.hpp"
 #include "exchange/exchange.hpp"
+#include "handles/session_state.hpp"
 #include "restore/operation.hpp"
-#include "session/session_state.hpp"
 #include "session/settings.hpp"
 
 namespace shardwire::detail {
 
-/// What an exchange uses of this session. `started`: receives the progress; null: the exchange was not started by
-/// start_exchange(). Errors: throws LoopEnded.
 ExchangeContext SessionState::exchange_context(const Interruption& interruption, ExchangeState* started) {
   const auto loop = running();
   return loop->call([&] {

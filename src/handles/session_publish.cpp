@@ -13,12 +13,12 @@
 #include "catalog/memory_check.hpp"
 #include "catalog/tensor_places.hpp"
 #include "exchange/aliasing.hpp"
+#include "handles/session_state.hpp"
 #include "memory/device_events.hpp"
 #include "memory/digest.hpp"
 #include "restore/buddy_task.hpp"
 #include "runtime/await.hpp"
 #include "serve/refusal.hpp"
-#include "session/session_state.hpp"
 #include "support/list_of.hpp"
 #include "support/ranks_of.hpp"
 
