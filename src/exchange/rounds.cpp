@@ -72,34 +72,34 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, const St
   const Clock::Time began = context.loop->now();
   // Plans, and allocates staging, on this thread: both may take long.
   move::CollectiveMove rounds(std::move(job), *collective_, [&](ByteCount bytes) { return staging(bytes); });
-  RoundsEnd end;
+  RoundsTask::End stopped;
   std::exception_ptr failure;
   try {
-    Awaited<RoundsEnd> ended = begin_on<RoundsEnd>(*context.loop, [&](const Answer<RoundsEnd>& answer) {
+    auto ended = begin_on<RoundsTask::End>(*context.loop, [&](const Answer<RoundsTask::End>& answer) {
       context.start(std::make_unique<RoundsTask>(context, rounds, step, answer));
     });
     // An interrupted member leaves by the notice that ends the rounds of all members.
-    end = ended.take(context.interruption,
-                     [&] { step.give_up(Error(ErrorCode::cancelled, "the caller has interrupted the exchange")); });
+    stopped = ended.take(context.interruption,
+                         [&] { step.give_up(Error(ErrorCode::cancelled, "the caller has interrupted the exchange")); });
   } catch (const LoopEnded& error) {
-    end.stopped = error;
+    stopped.emplace(error);
   } catch (...) {
     failure = std::current_exception();
   }
   if (!rounds.over()) end_alone(rounds);
-  if (end.stopped && collective_->is_stuck()) {
-    throw Error(end.stopped->code(),
+  if (stopped && collective_->is_stuck()) {
+    throw Error(stopped->code(),
                 fmt::format("{}; the rounds did not end in time, so they may still "
                             "write to the destination",
-                            end.stopped->what()),
-                end.stopped->ranks());
+                            stopped->what()),
+                stopped->ranks());
   }
   if (failure) std::rethrow_exception(failure);
-  if (end.restore_ended) throw RestoreEnded(*end.stopped);
-  if (end.given_up_elsewhere) throw GroupFailed(*end.stopped);
-  if (end.stopped) throw Error(*end.stopped);
-  if (rounds.failed_here()) throw Error(rounds.fault()->code, "the rounds have failed: " + rounds.fault()->message);
-  if (rounds.fault()) throw GroupFailed(*rounds.fault());
+  if (stopped) throw RoundsFailed(*stopped);
+  if (const auto fault = rounds.fault()) {
+    throw RoundsFailed(Error(fault->code, "the rounds have failed: " + fault->message),
+                       rounds.failed_here() ? RoundsFailed::Cause::own : RoundsFailed::Cause::others);
+  }
   return {.rounds = rounds.rounds(),
           .bytes = rounds.received_bytes(),
           .seconds = seconds_of(context.loop->now() - began),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -79,10 +80,10 @@ class ExchangeRounds {
     std::function<void(const Error& why)> give_up;  ///< notifies the other members that this one stops
   };
   /// Returns when this member has sent and received everything.
-  /// Errors: throws GroupFailed if another member has given up or the group itself has failed; RestoreEnded if the
-  ///         restore that it writes for has ended; Error{peer_lost} if a member of the group is gone;
-  ///         Error{timed_out} at the deadline; and errors of this member alone. In each case the group is given up, so
-  ///         that the other members end too. No memory is accessed afterwards.
+  /// Errors: throws RoundsFailed if another member has given up or the group itself has failed, and if the restore that
+  ///         it writes for has ended; Error{peer_lost} if a member of the group is gone; Error{timed_out} at the
+  ///         deadline; and errors of this member alone. In each case the group is given up, so that the other members
+  ///         end too. No memory is accessed afterwards.
   Totals run(move::CollectiveJob job, const Step& step, const RoundsContext& context);
   /// For a member that does not take part in the rounds: ends those of the others.
   void give_up();
@@ -107,18 +108,18 @@ struct LeaveStuckRounds {
 };
 using OwnedRounds = std::unique_ptr<ExchangeRounds, LeaveStuckRounds>;
 
-/// The group failed without an error of this member, or another member has given the exchange up: another member may
-/// know the reason.
-class GroupFailed : public Error {
+/// The rounds have ended before this member had sent and received everything.
+class RoundsFailed : public Error {
  public:
-  explicit GroupFailed(const transport::Fault& fault) : Error(fault.code, "the rounds have failed: " + fault.message) {}
-  explicit GroupFailed(const Error& given_up) : Error(given_up) {}
-};
+  /// Who knows the reason.
+  enum class Cause : std::uint8_t {
+    own,      ///< this member: it is this error
+    restore,  ///< the restore that the rounds wrote for, which has ended
+    others,   ///< another member may know it: one has given the exchange up, or the group failed
+  };
+  explicit RoundsFailed(const Error& error, Cause of = Cause::own) : Error(error), cause(of) {}
 
-/// The restore that the rounds wrote for has ended; it knows the reason.
-class RestoreEnded : public Error {
- public:
-  explicit RestoreEnded(const Error& error) : Error(error) {}
+  Cause cause;
 };
 
 }  // namespace shardwire

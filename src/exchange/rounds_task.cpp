@@ -27,7 +27,7 @@ Error error_of(const std::exception_ptr& error) {
 }  // namespace
 
 RoundsTask::RoundsTask(const RoundsContext& context, move::CollectiveMove& move, const ExchangeRounds::Step& step,
-                       Answer<RoundsEnd> answer)
+                       Answer<End> answer)
     : context_(context),
       move_(move),
       step_(step),
@@ -55,15 +55,15 @@ void RoundsTask::start() {
 
 void RoundsTask::begin_writing() {
   const auto stopped = [this] {
-    end_.restore_ended = true;
     stop(Error(ErrorCode::cancelled, "the restore of this member has ended"));
+    if (end_) end_->cause = RoundsFailed::Cause::restore;  // also if something else has stopped them before
   };
   if (step_.writes && !step_.restore->begin(stopped)) stopped();
 }
 
 // NCCL does not report that a member is gone or has stopped.
 void RoundsTask::directory_changed() {
-  if (left_ || end_.stopped) return;
+  if (left_ || end_) return;
   const FailureNotices notices = step_.failure_notices();
   for (const int member : notices.departed) {
     if (std::ranges::find(step_.members, member) == step_.members.end()) continue;
@@ -72,8 +72,7 @@ void RoundsTask::directory_changed() {
                       std::vector<Rank>{Rank{member}}));
   }
   if (!notices.given_up) return;
-  end_.given_up_elsewhere = true;
-  stop(Error(ErrorCode::cancelled, "another member has given the exchange up"));
+  stop(Error(ErrorCode::cancelled, "another member has given the exchange up"), RoundsFailed::Cause::others);
 }
 
 bool RoundsTask::progress() {
@@ -94,9 +93,9 @@ bool RoundsTask::progress() {
 }
 
 // The rounds end in order: once no memory is accessed any more.
-void RoundsTask::stop(const Error& why) {
-  if (left_ || end_.stopped) return;
-  end_.stopped = why;
+void RoundsTask::stop(const Error& why, RoundsFailed::Cause cause) {
+  if (left_ || end_) return;
+  end_.emplace(why, cause);
   deadline_.stop();
   if (!move_.fault()) move_.abort();
 }
@@ -121,7 +120,7 @@ void RoundsTask::leave(bool received) {
 }
 
 void RoundsTask::finish() {
-  leave(!end_.stopped && !move_.fault());
+  leave(!end_ && !move_.fault());
   context_.finished(*this);
   answer();  // ends the borrowing of the context and the move
 }
@@ -133,7 +132,7 @@ void RoundsTask::answer() {
 void RoundsTask::stop_writing() {
   if (left_) return;
   stop(LoopEnded());
-  end_ = {.stopped = LoopEnded()};  // also if the restore was told first
+  end_.emplace(LoopEnded());  // also if the restore was told first
   leave(false);
 }
 

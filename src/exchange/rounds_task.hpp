@@ -13,22 +13,18 @@
 
 namespace shardwire {
 
-/// How the rounds of one step ended on this member.
-struct RoundsEnd {
-  std::optional<Error> stopped{};   ///< why this member stopped them; empty: they ended by themselves
-  bool restore_ended = false;       ///< because its own restore had ended
-  bool given_up_elsewhere = false;  ///< because another member has given the exchange up and knows the reason
-};
-
 /// The rounds of one step on the session's thread: driven by the fabric driver like a fabric, stopped by the restore
 /// that they write for, by members that are gone or have given up, and by the deadline.
 /// Threads: loop thread only.
 class RoundsTask final : public Operation, private transport::Driven {
  public:
+  /// Why this member has stopped the rounds; empty: they have ended by themselves.
+  using End = std::optional<RoundsFailed>;
+
   /// Answers once, when it no longer accesses its arguments: the move is over, or the session has ended and its copies
   /// with it. Ownership: borrows all but the answer until then, and the clock until it is destroyed.
   RoundsTask(const RoundsContext& context, move::CollectiveMove& move, const ExchangeRounds::Step& step,
-             Answer<RoundsEnd> answer);
+             Answer<End> answer);
 
   void start() override;
   void directory_changed() override;
@@ -42,7 +38,7 @@ class RoundsTask final : public Operation, private transport::Driven {
   bool arm() override { return !move_.over() && move_.arm(); }
 
   void begin_writing();
-  void stop(const Error& why);
+  void stop(const Error& why, RoundsFailed::Cause cause = RoundsFailed::Cause::own);
   /// Polls what the fabric driver no longer drives.
   void poll();
   void leave(bool received);
@@ -52,10 +48,10 @@ class RoundsTask final : public Operation, private transport::Driven {
   const RoundsContext& context_;
   move::CollectiveMove& move_;
   const ExchangeRounds::Step& step_;
-  Answer<RoundsEnd> answer_;
+  Answer<End> answer_;
   Timer deadline_;
   Timer retry_;  // when only the rate limit delays the next round, or nothing drives the rounds
-  RoundsEnd end_;
+  End end_;
   bool left_ = false;  // nothing drives the rounds here any more
   bool answered_ = false;
 };

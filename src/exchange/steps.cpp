@@ -210,11 +210,9 @@ ExchangeRounds::Totals ExchangeSteps::run_rounds(move::CollectiveJob job, Step& 
                                 .failure_notices = [this] { return barriers_.notices(); },
                                 .give_up = [this](const Error& why) { barriers_.give_up(why); }},
                                context_);
-  } catch (const RestoreEnded&) {
-    step.running.wait();  // throws its error
-    throw;
-  } catch (const GroupFailed&) {
-    barriers_.await_reason();
+  } catch (const RoundsFailed& failed) {
+    if (failed.cause == RoundsFailed::Cause::restore) step.running.wait();  // throws its error
+    if (failed.cause == RoundsFailed::Cause::others) barriers_.await_reason();
     throw;
   }
 }

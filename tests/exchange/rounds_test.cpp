@@ -80,6 +80,10 @@ struct Couple {
                                                    std::make_shared<RoundsStep>(RoundsGroup{"loopback", 1, {}})};
 };
 
+bool group_failed(const RoundsFailed& error) {
+  return error.cause == RoundsFailed::Cause::others && error.code() == ErrorCode::peer_lost;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(both_get_what_they_asked_for) {
@@ -116,7 +120,7 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_member_that_hangs_ends_at_the_deadline) {
   BOOST_CHECK_EXCEPTION(couple.run(0, 100ms), Error, [](const Error& e) { return e.code() == ErrorCode::timed_out; });
   BOOST_TEST((SteadyClock::now() - began < promptly));
   // A member that comes later finds that the group was aborted.
-  BOOST_CHECK_EXCEPTION(couple.run(1), GroupFailed, [](const Error& e) { return e.code() == ErrorCode::peer_lost; });
+  BOOST_CHECK_EXCEPTION(couple.run(1), RoundsFailed, group_failed);
 }
 
 // Before the rounds begin, and during rounds if the other member does not come.
@@ -129,10 +133,12 @@ BOOST_AUTO_TEST_CASE(a_restore_that_ends_ends_the_rounds_that_write_for_it) {
       couple.sessions[0].loop().call([&] { couple.steps[0]->stop(); });
     });
     if (before) stopping.join();
-    BOOST_CHECK_EXCEPTION(couple.run(0), RestoreEnded, [](const Error& e) { return e.code() == ErrorCode::cancelled; });
+    BOOST_CHECK_EXCEPTION(couple.run(0), RoundsFailed, [](const RoundsFailed& e) {
+      return e.cause == RoundsFailed::Cause::restore && e.code() == ErrorCode::cancelled;
+    });
     if (!before) stopping.join();
     BOOST_TEST(!couple.steps[0]->writing());
-    BOOST_CHECK_EXCEPTION(couple.run(1), GroupFailed, [](const Error& e) { return e.code() == ErrorCode::peer_lost; });
+    BOOST_CHECK_EXCEPTION(couple.run(1), RoundsFailed, group_failed);
   }
 }
 
@@ -165,7 +171,7 @@ BOOST_AUTO_TEST_CASE(a_session_that_is_closed_ends_its_rounds_in_order) {
   closing.join();
   BOOST_TEST((error.code() == ErrorCode::invalid_argument), error.what());
   BOOST_TEST(!couple.steps[0]->writing());
-  BOOST_CHECK_EXCEPTION(couple.run(1), GroupFailed, [](const Error& e) { return e.code() == ErrorCode::peer_lost; });
+  BOOST_CHECK_EXCEPTION(couple.run(1), RoundsFailed, group_failed);
   BOOST_CHECK_EXCEPTION(couple.run(0), Error,  // fails before it begins
                         [](const Error& e) { return e.code() == ErrorCode::invalid_argument; });
 }
@@ -174,7 +180,7 @@ BOOST_AUTO_TEST_CASE(who_gives_up_before_the_rounds_ends_those_of_the_other_one)
   const Deadline deadline(120s);
   Couple couple;
   couple.members[1]->give_up();
-  BOOST_CHECK_EXCEPTION(couple.run(0), GroupFailed, [](const Error& e) { return e.code() == ErrorCode::peer_lost; });
+  BOOST_CHECK_EXCEPTION(couple.run(0), RoundsFailed, group_failed);
 }
 
 // During planning and during packing. The failing member knows the reason; the other one has to ask for it.
@@ -193,7 +199,8 @@ BOOST_AUTO_TEST_CASE(what_goes_wrong_on_one_member_ends_the_rounds_of_the_other_
       }
       try {
         couple.run(1, std::move(job));
-      } catch (const GroupFailed& error) {
+      } catch (const RoundsFailed& error) {
+        own = error.cause == RoundsFailed::Cause::own;
         outcome = error.what();
       } catch (const std::exception& error) {
         own = true;
@@ -201,7 +208,7 @@ BOOST_AUTO_TEST_CASE(what_goes_wrong_on_one_member_ends_the_rounds_of_the_other_
       }
     });
     const auto began = SteadyClock::now();
-    BOOST_CHECK_EXCEPTION(couple.run(0), GroupFailed, [](const Error& e) { return e.code() == ErrorCode::peer_lost; });
+    BOOST_CHECK_EXCEPTION(couple.run(0), RoundsFailed, group_failed);
     peer.join();
     BOOST_TEST(own, outcome);
     BOOST_TEST((SteadyClock::now() - began < promptly));
