@@ -11,6 +11,8 @@
 
 #include "runtime/await.hpp"
 #include "shardwire/error.hpp"
+#include "support/ranks_of.hpp"
+#include "wire/limits.hpp"
 
 namespace shardwire {
 
@@ -48,6 +50,30 @@ Error error_of(const wire::ExchangeNote& note, std::span<const wire::ExchangeNot
   const auto member = static_cast<std::int32_t>(&note - notes.data());
   return {note.failure->code, fmt::format("the exchange failed on member {}: {}", member, note.failure->message),
           std::vector<Rank>{Rank{member}}};
+}
+
+// A name that cannot travel is left out.
+bool can_travel(const Gap& gap) {
+  return gap.fqn.size() <= wire::max_fqn_bytes && gap.state.size() <= wire::max_name_bytes;
+}
+
+wire::ExchangeGivenUp notice_of(std::uint64_t exchange, const Error& why) {
+  wire::ExchangeGivenUp notice;
+  notice.exchange = exchange;
+  notice.code = why.code();
+  notice.message = why.what();
+  for (const Rank rank : why.ranks()) notice.members.push_back(to_int(rank));
+  for (const Gap& gap : why.gaps()) {
+    if (notice.gaps.size() < wire::max_gaps_of_notice && can_travel(gap)) notice.gaps.push_back(gap);
+  }
+  return notice;
+}
+
+Error error_of(const wire::ExchangeGivenUp& notice) {
+  std::vector<Rank> ranks = support::ranks_of(notice.members);
+  if (ranks.empty()) ranks.push_back(Rank{notice.member});
+  return {notice.code, fmt::format("the exchange failed on member {}: {}", notice.member, notice.message), notice.gaps,
+          std::move(ranks)};
 }
 
 // The exception that is being handled.
@@ -199,6 +225,22 @@ void ExchangeBarriers::directory_changed() {
   }
 }
 
+std::optional<Error> ExchangeBarriers::reason() const {
+  const Membership& membership = context_.membership;
+  if (membership.directory().is_given_up(exchange_)) return error_of(membership.directory().given_up());
+  if (membership.lost() != nullptr) return *membership.lost();
+  return std::nullopt;
+}
+
+FailureNotices ExchangeBarriers::notices() const {
+  const Membership& membership = context_.membership;
+  FailureNotices notices;
+  for (const auto& [member, presence] : membership.directory().departed()) notices.departed.push_back(member);
+  if (membership.lost() != nullptr) notices.departed.push_back(0);  // no further notice can arrive without member 0
+  notices.given_up = membership.directory().is_given_up(exchange_);
+  return notices;
+}
+
 std::vector<int> ExchangeBarriers::lost() const {
   std::vector<int> members;
   context_.on_loop([&] { members = context_.membership.directory().lost_since(losses_); });
@@ -206,8 +248,13 @@ std::vector<int> ExchangeBarriers::lost() const {
 }
 
 void ExchangeBarriers::give_up(const Error& why) {
-  context_.loop->post(
-      [&membership = context_.membership, exchange = exchange_, why] { give_up_exchange(membership, exchange, why); });
+  context_.loop->post([&membership = context_.membership, notice = notice_of(exchange_, why)] {
+    try {
+      membership.send(notice);
+    } catch (const Error&) {
+      // This member has lost the session; the others learn of that separately.
+    }
+  });
 }
 
 void ExchangeBarriers::find_alike(const std::function<void()>& body) {

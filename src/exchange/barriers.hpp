@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "exchange/context.hpp"
-#include "exchange/failure_notices.hpp"
 #include "wire/exchange_note.hpp"
 
 namespace shardwire {
@@ -45,7 +44,7 @@ class ExchangeBarriers {
   /// Call it in an exception handler. Sends the error to the other members, and waits shortly until they have stopped
   /// too. Errors: throws the failure of another member that is the reason for this one.
   void send_failure();
-  /// Notifies the other members that this member stops, and why. Does not throw.
+  /// Notifies the other members that this member stops, and why, as far as they can be reached. Does not throw.
   void give_up(const Error& why);
   /// Calls `cancel` on the loop's thread when the exchange ends for all members, now if it has. Replaces the one before.
   void guard_restore(std::function<void()> cancel);
@@ -55,7 +54,7 @@ class ExchangeBarriers {
   /// Members that were lost since then; ascending.
   [[nodiscard]] std::vector<int> lost() const;
   /// Threads: loop thread only.
-  [[nodiscard]] FailureNotices notices() const { return failure_notices_of(context_.membership, exchange_); }
+  [[nodiscard]] FailureNotices notices() const;
 
  private:
   using Values = std::vector<Bytes>;
@@ -69,7 +68,7 @@ class ExchangeBarriers {
 
   [[nodiscard]] std::string name() const;
   void throw_reason(Duration patience);
-  /// Why the exchange has ended for all members; waits for that up to `patience`. Empty: it has not.
+  /// As reason(), after a wait for that of up to `patience`.
   std::optional<Error> reason_within(Duration patience);
   Values gather(const std::string& name, const Bytes& value, Duration timeout, Gathers::Kind kind, Wait wait);
   /// The values of all members. `interruption`: of this wait, if it came too late: all members have met. If the call
@@ -79,7 +78,8 @@ class ExchangeBarriers {
   // Threads: loop thread only.
   void guard_wait(std::function<void()> stop);
   void directory_changed();
-  [[nodiscard]] std::optional<Error> reason() const { return reason_of_end(context_.membership, exchange_); }
+  /// Why the exchange has ended for all members: one of them has given it up, or member 0 is lost. Empty: it has not.
+  [[nodiscard]] std::optional<Error> reason() const;
 
   const ExchangeContext& context_;
   std::uint64_t exchange_ = 0;       // until members have met

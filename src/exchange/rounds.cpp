@@ -62,7 +62,7 @@ ExchangeRounds::Totals ExchangeRounds::run(move::CollectiveJob job, const Step& 
   try {
     return run_all(std::move(job), step, context);
   } catch (...) {
-    give_up();  // members that wait for this one in a round then ask for the reason
+    abort();  // members that wait for this one in a round then ask for the reason
     throw;
   }
 }
@@ -115,7 +115,7 @@ void ExchangeRounds::end_alone(move::CollectiveMove& rounds) {
   }
 }
 
-void ExchangeRounds::give_up() {
+void ExchangeRounds::abort() {
   collective_->abort();
 }
 

@@ -12,7 +12,6 @@
 
 #include "control/operation.hpp"
 #include "exchange/agreement.hpp"
-#include "exchange/failure_notices.hpp"
 #include "memory/copy_queue.hpp"
 #include "memory/device.hpp"
 #include "move/collective.hpp"
@@ -49,6 +48,12 @@ struct RoundsContext {
   std::function<void(Operation& rounds)> finished;               ///< the rounds are destroyed in a later loop iteration
 };
 
+/// Notices received from the other members of an exchange, outside barriers.
+struct FailureNotices {
+  std::vector<int> departed{};  ///< members that have left or were lost
+  bool given_up = false;        ///< one member has given the exchange up
+};
+
 /// One member's endpoint in the group of an exchange, with the staging of its rounds.
 /// Threads: that of the exchange. While run() waits, the session's thread drives the group.
 class ExchangeRounds {
@@ -75,18 +80,18 @@ class ExchangeRounds {
     bool writes = false;       ///< for this member's restore
     std::vector<int> members;  ///< of the group
     Clock::Time deadline;
-    /// As failure_notices_of(). Operation::directory_changed() says when to ask again. Loop thread only.
+    /// Operation::directory_changed() says when to ask again. Loop thread only.
     std::function<FailureNotices()> failure_notices;
     std::function<void(const Error& why)> give_up;  ///< notifies the other members that this one stops
   };
   /// Returns when this member has sent and received everything.
   /// Errors: throws RoundsFailed if another member has given up or the group itself has failed, and if the restore that
   ///         it writes for has ended; Error{peer_lost} if a member of the group is gone; Error{timed_out} at the
-  ///         deadline; and errors of this member alone. In each case the group is given up, so that the other members
+  ///         deadline; and errors of this member alone. In each case the group is aborted, so that the other members
   ///         end too. No memory is accessed afterwards.
   Totals run(move::CollectiveJob job, const Step& step, const RoundsContext& context);
   /// For a member that does not take part in the rounds: ends those of the others.
-  void give_up();
+  void abort();
 
  private:
   Totals run_all(move::CollectiveJob job, const Step& step, const RoundsContext& context);

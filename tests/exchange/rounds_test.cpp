@@ -176,10 +176,10 @@ BOOST_AUTO_TEST_CASE(a_session_that_is_closed_ends_its_rounds_in_order) {
                         [](const Error& e) { return e.code() == ErrorCode::invalid_argument; });
 }
 
-BOOST_AUTO_TEST_CASE(who_gives_up_before_the_rounds_ends_those_of_the_other_one) {
+BOOST_AUTO_TEST_CASE(who_aborts_before_the_rounds_ends_those_of_the_other_one) {
   const Deadline deadline(120s);
   Couple couple;
-  couple.members[1]->give_up();
+  couple.members[1]->abort();
   BOOST_CHECK_EXCEPTION(couple.run(0), RoundsFailed, group_failed);
 }
 
