@@ -34,41 +34,33 @@ Error still_read(const std::string& name, const char* what, const std::vector<in
           support::ranks_of(readers)};
 }
 
-/// Publishes, and waits until member 0 lists it.
-class RosterWatch {
+/// Waits until member 0 lists a publication of this member.
+class Listing final : public Operation {
  public:
-  RosterWatch(Loop& loop, Core& core, const std::shared_ptr<PublicationState>& publication)
-      : loop_(loop), core_(core), listed_(begin_on<void>(loop, [&](const Answer<void>& answer) {
-          core.publish(publication);
-          watch_ = core.membership().watch(publication->name);
-          const auto look = [&core, name = publication->name, generation = publication->generation, answer,
-                             given = std::make_shared<bool>(false)] {
-            const auto listed = core.directory().publication(name, core.member());
-            if (*given || !listed || listed->generation != generation) return;
-            *given = true;
-            answer.give();
-          };
-          core.on_directory_changed(look);
-          look();
-        })) {}
-  ~RosterWatch() {
-    try {
-      loop_.call([this] {
-        core_.on_directory_changed(nullptr);
-        watch_.reset();
-      });
-    } catch (const LoopEnded&) {  // and the core with it
-    }
+  /// Ownership: borrows the core.
+  Listing(Core& core, const PublicationState& publication, Answer<void> listed)
+      : core_(core), name_(publication.name), generation_(publication.generation), listed_(std::move(listed)) {}
+
+  void start() override {
+    watch_ = core_.membership().watch(name_);
+    directory_changed();
   }
-  RosterWatch(const RosterWatch&) = delete;
-  RosterWatch& operator=(const RosterWatch&) = delete;
-  [[nodiscard]] bool ready_within(Duration timeout) const { return listed_.ready_within(timeout); }
+  void directory_changed() override {
+    const auto record = core_.directory().publication(name_, core_.member());
+    if (given_ || !record || record->generation != generation_) return;
+    given_ = true;
+    listed_.give();
+    core_.finished(*this);
+  }
+  void abandon() override {}
 
  private:
-  Loop& loop_;
-  Core& core_;               // on the loop
-  Membership::Watch watch_;  // likewise
-  Awaited<void> listed_;
+  Core& core_;
+  std::string name_;
+  std::uint64_t generation_;
+  Answer<void> listed_;
+  Membership::Watch watch_;
+  bool given_ = false;
 };
 
 }  // namespace
@@ -106,7 +98,10 @@ std::shared_ptr<PublicationState> SessionState::publish_kept(const KeptSnapshot&
   publication->interruption = interruption_;
   list(publication);
   // A session that joins or gathers afterwards has to see it. Member 0 lists it once it has told all.
-  const RosterWatch listed(*loop, *core_, publication);
+  const Awaited<void> listed = begin_on<void>(*loop, [&](const Answer<void>& answer) {
+    core_->publish(publication);
+    core_->start(std::make_unique<Listing>(*core_, *publication, answer));
+  });
   while (!listed.ready_within(Interruption::interval)) {
     interruption_.check();
     if (WallClock::now() > deadline) {
