@@ -10,20 +10,20 @@
 
 namespace shardwire::restore {
 
-/// One attempt to bind the source over one fabric: prepares the fabric's sockets, requests the source's handles, imports
+/// Opens one fabric with the source over one fabric: prepares the fabric's sockets, requests the source's handles, imports
 /// them, and reads the generation word once, since a reachable network may still carry no data. Tries a second time if
 /// the sockets had ended before use, or if a read failed that other operations may have spoilt.
-class SourceFabrics::Attempt {
+class SourceFabrics::Opening {
  public:
   /// `patience`: limit of the first read, beside max_proof and half of the time to the deadline.
-  Attempt(SourceFabrics& of, std::size_t fabric, Duration patience)
+  Opening(SourceFabrics& of, std::size_t fabric, Duration patience)
       : of_(of),
         fabric_(fabric),
         patience_(patience),
         requests_(of.requests_.count()),
         callbacks_(of.events_.failed),
         proof_timer_(of.context_.clock) {}
-  ~Attempt();
+  ~Opening();
   void start() { prepare(Round::first); }
   /// Takes no further answer and tells its source nothing more. It may be on the call stack.
   void end();
@@ -67,7 +67,7 @@ SourceFabrics::SourceFabrics(const SourceContext& context, Events events, const 
 SourceFabrics::~SourceFabrics() = default;
 
 void SourceFabrics::restart() {
-  attempts_.clear();
+  openings_.clear();
   binding_.unbind();
   if (options_.connect == Connect::none) return candidates_.clear();
   const auto common = common_fabrics(context_.fabrics.open, binding_.link->peer().fabrics, binding_.link->is_local());
@@ -87,8 +87,8 @@ bool SourceFabrics::connect_next() {
   if (candidates_.empty()) return false;
   const std::size_t fabric = candidates_.front();
   candidates_.pop_front();
-  attempts_.push_back(std::make_unique<Attempt>(*this, fabric, candidates_.empty() ? max_proof : options_.patience));
-  attempts_.back()->start();
+  openings_.push_back(std::make_unique<Opening>(*this, fabric, candidates_.empty() ? max_proof : options_.patience));
+  openings_.back()->start();
   return true;
 }
 
@@ -113,29 +113,29 @@ bool SourceFabrics::suffice() const {
 }
 
 void SourceFabrics::end() {
-  for (const auto& attempt : attempts_) attempt->end();
+  for (const auto& opening : openings_) opening->end();
 }
 
 // --- one fabric ---
 
-SourceFabrics::Attempt::~Attempt() {
+SourceFabrics::Opening::~Opening() {
   if (proof_) --requests_.unanswered;
 }
 
-void SourceFabrics::Attempt::end() {
+void SourceFabrics::Opening::end() {
   callbacks_.end();
   proof_timer_.stop();
   if (std::exchange(proof_, nullptr)) --requests_.unanswered;
 }
 
-void SourceFabrics::Attempt::prepare(Round round) {
+void SourceFabrics::Opening::prepare(Round round) {
   of_.binding_.link->prepare(fabric_, callbacks_.count(requests_.unanswered, [this, round](const Error* why_not) {
     if (why_not != nullptr) return of_.exclude(fabric_, *why_not);
     ask(round);
   }));
 }
 
-void SourceFabrics::Attempt::ask(Round round) {
+void SourceFabrics::Opening::ask(Round round) {
   SourceLink& link = *of_.binding_.link;
   const wire::Bind request{requests_.next++, of_.requests_.lease(), {link.handle(fabric_)}};
   const std::uint64_t sockets = request.fabrics.front().sockets;
@@ -144,7 +144,7 @@ void SourceFabrics::Attempt::ask(Round round) {
                                 [this, round, sockets](wire::Message& message) { answered(round, sockets, message); }));
 }
 
-void SourceFabrics::Attempt::answered(Round round, std::uint64_t sockets, wire::Message& message) {
+void SourceFabrics::Opening::answered(Round round, std::uint64_t sockets, wire::Message& message) {
   const auto* failure = std::get_if<wire::Failure>(&message);
   if (failure != nullptr && failure->code == ErrorCode::unsupported) {
     return of_.exclude(fabric_, Error(failure->code, failure->message));
@@ -159,7 +159,7 @@ void SourceFabrics::Attempt::answered(Round round, std::uint64_t sockets, wire::
   bound(round, expect<wire::Bound>(message, of_.binding_.layout_rank));
 }
 
-void SourceFabrics::Attempt::bound(Round round, wire::Bound& reply) {
+void SourceFabrics::Opening::bound(Round round, wire::Bound& reply) {
   SourceLink& link = *of_.binding_.link;
   check_bound(of_.binding_, reply);
   std::vector<support::Descriptor> descriptors = link.take_descriptors(reply.request);
@@ -183,7 +183,7 @@ void SourceFabrics::Attempt::bound(Round round, wire::Bound& reply) {
   prove(round);
 }
 
-void SourceFabrics::Attempt::import_regions(std::vector<support::Descriptor> descriptors) {
+void SourceFabrics::Opening::import_regions(std::vector<support::Descriptor> descriptors) {
   const Binding& binding = of_.binding_;
   auto next = descriptors.begin();
   const auto import = [&](const wire::RegionHandle& handle) -> std::shared_ptr<transport::RemoteRegion> {
@@ -208,14 +208,14 @@ void SourceFabrics::Attempt::import_regions(std::vector<support::Descriptor> des
   }
 }
 
-void SourceFabrics::Attempt::connected() {
+void SourceFabrics::Opening::connected() {
   add_fabric(of_.binding_, std::move(bound_), of_.paths_);
   of_.events_.changed(Report::bound);
 }
 
 // Afterwards bytes arrive without the source's help. Both tries share one limit. A restore whose own deadline is near
 // continues without the fabric, but does not rule it out for others.
-void SourceFabrics::Attempt::prove(Round round) {
+void SourceFabrics::Opening::prove(Round round) {
   const Clock::Time now = of_.context_.clock.now();
   if (!proving_since_) {
     proving_since_ = now;
@@ -231,7 +231,7 @@ void SourceFabrics::Attempt::prove(Round round) {
   }));
 }
 
-void SourceFabrics::Attempt::proof_late() {
+void SourceFabrics::Opening::proof_late() {
   proof_.reset();
   --requests_.unanswered;
   const Error why(ErrorCode::transport_failed,
@@ -240,7 +240,7 @@ void SourceFabrics::Attempt::proof_late() {
   of_.exclude(fabric_, why);
 }
 
-void SourceFabrics::Attempt::proof_read(Round round, const transport::Outcome& fault) {
+void SourceFabrics::Opening::proof_read(Round round, const transport::Outcome& fault) {
   proof_.reset();
   --requests_.unanswered;
   proof_timer_.stop();

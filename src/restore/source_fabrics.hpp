@@ -62,11 +62,11 @@ class SourceFabrics {
   void choose_path();
   /// The connected fabrics of an earlier operation still suffice.
   [[nodiscard]] bool suffice() const;
-  /// Reports nothing more. An attempt may be on the call stack.
+  /// Reports nothing more. An opening may be on the call stack.
   void end();
 
  private:
-  class Attempt;
+  class Opening;
   void exclude(std::size_t fabric, const Error& why);
 
   const SourceContext& context_;
@@ -76,7 +76,7 @@ class SourceFabrics {
   Binding& binding_;
   SourceRequests& requests_;
   std::deque<std::size_t> candidates_;              // fabrics that may still be worth connecting, best first
-  std::vector<std::unique_ptr<Attempt>> attempts_;  // kept until restart(): one of them may be the caller
+  std::vector<std::unique_ptr<Opening>> openings_;  // kept until restart(): one of them may be the caller
 };
 
 }  // namespace shardwire::restore
