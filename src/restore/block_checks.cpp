@@ -59,7 +59,7 @@ void Corruption::add(std::span<const FoundCorrupt> found) {
   }
 }
 
-BlockChecks::BlockChecks(const Context& context, Sources sources, Callbacks::Failed failed,
+BlockChecks::BlockChecks(const Context& context, const Sources& sources, Callbacks::Failed failed,
                          std::function<void()> quieter, std::shared_ptr<BlockDigests> wanted)
     : context_(context),
       sources_(sources),
@@ -222,7 +222,7 @@ void DigestChecks::add(const move::TransferPart& part, const Digest128& digest) 
   check.bytes += part.bytes();
 }
 
-void DigestChecks::ask(std::span<const std::unique_ptr<Source>> sources, Differ differ, std::function<void()> done) {
+void DigestChecks::ask(const Sources& sources, Differ differ, std::function<void()> done) {
   done_ = std::move(done);
   due_.assign(by_source_.size() + 1, 0);
   due_.back() = 1;  // this call

@@ -54,13 +54,12 @@ class Corruption {
 /// Threads: loop thread only.
 class BlockChecks {
  public:
-  using Sources = std::span<const std::unique_ptr<Source>>;
   /// Called for each block that differs; it may throw.
   using Differ = std::function<void(const Source& source, const wire::RequestedBox& block)>;
 
   /// Failures go to `failed`. `quieter` runs when it has become idle after stop(). `wanted`: is filled with the digests of all
   /// tensors that are read, whatever the method; null: they are not wanted. Ownership: borrows the context and sources.
-  BlockChecks(const Context& context, Sources sources, Callbacks::Failed failed, std::function<void()> quieter,
+  BlockChecks(const Context& context, const Sources& sources, Callbacks::Failed failed, std::function<void()> quieter,
               std::shared_ptr<BlockDigests> wanted);
 
   /// Asks for the digests of all tensors that these transfers load, or that are wanted.
@@ -92,7 +91,7 @@ class BlockChecks {
   void check_now();
 
   const Context& context_;
-  Sources sources_;
+  const Sources& sources_;
   Callbacks callbacks_;
   std::function<void()> quieter_;
   std::shared_ptr<BlockDigests> wanted_;  // null: none. Owners: see Request
@@ -124,7 +123,7 @@ class DigestChecks {
   /// Requests the digests of all sources. `differ` is called for differing parts. `done` runs when all have
   /// answered, now if there are none. Ownership: borrows the sources. Errors: those of a source go to its listener.
   /// Call it once.
-  void ask(std::span<const std::unique_ptr<Source>> sources, Differ differ, std::function<void()> done);
+  void ask(const Sources& sources, Differ differ, std::function<void()> done);
   /// This source answers no more: nothing of it is compared.
   void forget(std::size_t source);
 

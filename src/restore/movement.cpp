@@ -37,8 +37,7 @@ Digest128 flip_bit(const move::TransferPart& part) {
 
 // Bytes that hardware or the kernel reads are compared with a digest of their source, which checks its blocks first. Messages
 // are of checked blocks anyway, and loaded memory is checked here.
-bool wants_digests(const RestoreOptions& options, Movement::Sources sources,
-                   std::span<const move::Transfer> transfers) {
+bool wants_digests(const RestoreOptions& options, const Sources& sources, std::span<const move::Transfer> transfers) {
   if (options.verify == Verify::digest) return true;
   return std::ranges::any_of(transfers, [&](const move::Transfer& one) {
     return move::carrier_of(one.method) == move::Carrier::reads && sources[one.peer]->binding().digests;
@@ -48,7 +47,7 @@ bool wants_digests(const RestoreOptions& options, Movement::Sources sources,
 }  // namespace
 
 Movement::Movement(const Context& context, Reports reports, const Target& target, const Planning& planning,
-                   Sources sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
+                   const Sources& sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
                    std::shared_ptr<move::StagingPool> staging)
     : context_(context),
       reports_(std::move(reports)),
@@ -331,12 +330,9 @@ std::vector<Gap> Movement::missing() const {
 }
 
 std::vector<SourceProgress> Movement::progress() const {
-  std::vector<SourceProgress> progress;
+  std::vector<SourceProgress> progress = progress_of(sources_, context_);
   const auto now = context_.clock.now();
-  for (const auto& source : sources_) {
-    progress.push_back(progress_of(*source, context_));
-    progress.back().keeps_up = now - arrivals_[source->index()].last < keeping_up;
-  }
+  for (std::size_t i = 0; i < progress.size(); ++i) progress[i].keeps_up = now - arrivals_[i].last < keeping_up;
   for (const move::Transfer& transfer : transfers()) {
     progress[transfer.peer].outstanding_bytes += move::bytes_of(transfer);
   }

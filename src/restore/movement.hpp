@@ -19,7 +19,6 @@
 #include "restore/context.hpp"
 #include "restore/planning.hpp"
 #include "restore/source.hpp"
-#include "restore/sources.hpp"
 #include "restore/target.hpp"
 #include "restore/verdict.hpp"
 
@@ -46,12 +45,11 @@ class Movement final : private move::Requests, private move::Events {
     Callbacks::Failed failed;
     std::function<void()> quieter;  ///< see Run::Reports
   };
-  using Sources = std::span<const std::unique_ptr<Source>>;
 
   /// `transfers`: those of start(). `staging`: of an earlier restore; may be null. `rounds`: of the method collective;
   ///            null if there are none. Ownership: borrows all but the reports and the staging.
-  Movement(const Context& context, Reports reports, const Target& target, const Planning& planning, Sources sources,
-           std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
+  Movement(const Context& context, Reports reports, const Target& target, const Planning& planning,
+           const Sources& sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
            std::shared_ptr<move::StagingPool> staging);
   ~Movement();
 
@@ -170,7 +168,7 @@ class Movement final : private move::Requests, private move::Events {
   Reports reports_;
   const Target& target_;
   const Planning& planning_;
-  Sources sources_;
+  const Sources& sources_;
   Callbacks callbacks_;
   Timer retry_;                                                   // when only the rate limit delays a transfer
   std::shared_ptr<move::StagingPool> staging_;                    // owners: this, the engine, and the cache then

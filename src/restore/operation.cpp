@@ -750,7 +750,7 @@ ReportInput RestoreOperation::report_input(const ChosenTransfers& chosen, const 
                     .failed = failed,
                     .planning = run_ ? &run_->planning() : nullptr,
                     .manifest = target_.wanted.manifest.get(),
-                    .bindings = run_ ? run_->sources().bindings() : std::vector<const Binding*>(),
+                    .bindings = run_ ? bindings_of(run_->sources()) : std::vector<const Binding*>(),
                     .transfers = chosen.transfers.get(),
                     .predictions = chosen.predictions,
                     .staged_local = chosen.staged_local,

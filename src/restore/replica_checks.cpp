@@ -110,23 +110,25 @@ ReplicaChecks::ReplicaChecks(const Context& context, Reports reports, Target& ta
       target_(target),
       planning_(planning),
       callbacks_(reports_.failed),
-      sources_(context, *this, paths, options_of_holders(target), bindings_of_holders(planning)) {
+      sources_(make_sources(context, *this, paths, options_of_holders(target), bindings_of_holders(planning))) {
 }
 
 // --- leases ---
 
 void ReplicaChecks::start() {
-  sources_.start(Source::Leasing::first);
+  for (const auto& source : sources_) {
+    if (!stopped_) source->start(Source::Leasing::first);
+  }
 }
 
 void ReplicaChecks::when_leased(std::function<void()> then) {
-  if (leased_) return then();
+  if (have_reached(sources_, Source::State::bound)) return then();
   when_leased_ = std::move(then);
 }
 
-void ReplicaChecks::on_all_bound() {
-  leased_ = true;
-  if (const auto then = std::exchange(when_leased_, nullptr)) callbacks_.run(then);
+void ReplicaChecks::on_bound(Source&) {
+  if (stopped_ || !when_leased_ || !have_reached(sources_, Source::State::bound)) return;
+  callbacks_.run(std::exchange(when_leased_, nullptr));
 }
 
 // --- digests ---
@@ -149,7 +151,7 @@ void ReplicaChecks::begin() {
   due_ = theirs_.size() + 1;
   for (std::size_t i = 0; i < theirs_.size(); ++i) {
     theirs_[i].reserve(boxes_.by_holder[i].size());
-    if (!sources_.all()[i]->binding().is_own()) {
+    if (!sources_[i]->binding().is_own()) {
       ask(i);
       continue;
     }
@@ -173,13 +175,13 @@ void ReplicaChecks::ask(std::size_t holder) {
     bytes += bytes_of(element);
   }
   const std::size_t count = boxes.size();
-  sources_.all()[holder]->requests().ask_for_digests(
+  sources_[holder]->requests().ask_for_digests(
       std::move(boxes), [this, holder, count](const std::vector<Digest128>& digests) {
         if (digests.size() != count) {
-          throw Error(ErrorCode::transport_failed,
-                      fmt::format("source rank {} sent another number of digests than asked",
-                                  to_int(sources_.all()[holder]->rank())),
-                      std::vector<Rank>{sources_.all()[holder]->rank()});
+          throw Error(
+              ErrorCode::transport_failed,
+              fmt::format("source rank {} sent another number of digests than asked", to_int(sources_[holder]->rank())),
+              std::vector<Rank>{sources_[holder]->rank()});
         }
         theirs_[holder].insert(theirs_[holder].end(), digests.begin(), digests.end());
         callbacks_.run([&] { ask(holder); });
@@ -239,7 +241,7 @@ memory::QueuedCopy ReplicaChecks::local_copy(std::size_t index) {
 }
 
 memory::QueuedCopy ReplicaChecks::own_copy(const ComparedBoxes::Held& held) {
-  const Binding& binding = sources_.all()[*here_]->binding();
+  const Binding& binding = sources_[*here_]->binding();
   const ComparedBoxes::Element& element = boxes_.elements[held.element];
   const TensorLayout& tensor = binding.manifest->tensors[held.tensor];
   const auto& own = binding.own->tensors[held.tensor];
@@ -255,33 +257,25 @@ void ReplicaChecks::one_done() {
                                       target_.catalog().layout_rank())) {
     throw Error(*std::move(error));
   }
-  sources_.confirm([](const Source&) { return false; });
+  for (const auto& source : sources_) {
+    if (!stopped_) source->confirm(false);
+  }
 }
 
-void ReplicaChecks::on_all_confirmed() {
+void ReplicaChecks::on_confirmed(Source&) {
+  if (stopped_ || !have_reached(sources_, Source::State::released)) return;
   comparing_ = false;
-  if (!stopped_) callbacks_.run(std::exchange(when_equal_, nullptr));
+  callbacks_.run(std::exchange(when_equal_, nullptr));
 }
 
 // --- the end ---
 
-void ReplicaChecks::stop() {
-  stopped_ = true;
-  sources_.stop();
-}
-
 void ReplicaChecks::release() {
-  sources_.release();
+  for (const auto& source : sources_) source->release();
   callbacks_.end();
 }
 
 // --- queries ---
-
-std::vector<SourceProgress> ReplicaChecks::progress() const {
-  std::vector<SourceProgress> progress;
-  for (const auto& source : sources_.all()) progress.push_back(progress_of(*source, context_));
-  return progress;
-}
 
 const TensorLayout& ReplicaChecks::wanted_tensor(const ComparedBoxes::Element& element) const {
   return target_.wanted.manifest->tensors[to_index(planning_.plan.pieces[element.piece].tensor)];

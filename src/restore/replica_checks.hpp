@@ -13,7 +13,7 @@
 #include "memory/copy_queue.hpp"
 #include "move/transfer.hpp"
 #include "restore/planning.hpp"
-#include "restore/sources.hpp"
+#include "restore/source.hpp"
 #include "restore/target.hpp"
 #include "restore/verdict.hpp"
 
@@ -46,7 +46,7 @@ std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::v
 /// is a Source without a fabric: leased while the restore binds, asked for digests once every byte is in place, and
 /// confirmed. Digests of a holder in this process are taken here.
 /// Threads: loop thread only.
-class ReplicaChecks final : private Sources::Listener {
+class ReplicaChecks final : private Source::Listener {
  public:
   /// None may destroy this.
   struct Reports {
@@ -67,7 +67,7 @@ class ReplicaChecks final : private Sources::Listener {
   /// Requires: every byte is in place.
   void compare(std::function<void()> equal);
   /// Begins nothing more.
-  void stop();
+  void stop() { stopped_ = true; }
   /// No digest of the destination is being taken.
   [[nodiscard]] bool quiet() const { return digesting_ == 0; }
   /// Returns the leases, and ignores further answers. Requires: quiet.
@@ -75,17 +75,15 @@ class ReplicaChecks final : private Sources::Listener {
 
   /// Holders are being waited for.
   [[nodiscard]] bool comparing() const { return comparing_; }
-  [[nodiscard]] std::vector<SourceProgress> progress() const;
+  [[nodiscard]] std::vector<SourceProgress> progress() const { return progress_of(sources_, context_); }
   [[nodiscard]] const Sources& sources() const { return sources_; }
   /// Processor time of digests on this side.
   [[nodiscard]] double digest_seconds() const { return digest_seconds_; }
 
  private:
-  void on_all_bound() override;
-  void on_all_confirmed() override;
-  void on_source_lost(Source& source, const std::exception_ptr& error) override {
-    reports_.source_ended(source, error);
-  }
+  void on_bound(Source& source) override;
+  void on_lost(Source& source, const std::exception_ptr& error) override { reports_.source_ended(source, error); }
+  void on_confirmed(Source& source) override;
   void begin();
   void ask(std::size_t holder);
   void digest_more();
@@ -114,7 +112,6 @@ class ReplicaChecks final : private Sources::Listener {
   std::size_t local_done_ = 0;
   int digesting_ = 0;  // batches
   double digest_seconds_ = 0;
-  bool leased_ = false;
   bool comparing_ = false;
   bool stopped_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // owners: this; batches hold weak ones

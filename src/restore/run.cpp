@@ -110,11 +110,11 @@ Run::Run(const Context& context, Reports reports, Target& target, DestinationEve
       callbacks_(reports_.failed),
       planning_(std::move(planning)),
       earlier_(std::move(earlier)),
-      sources_(context, *this, paths(), source_options(target),
-               bindings_for(*planning_, target, earlier_.restore.get(), failures)),
+      sources_(make_sources(context, *this, paths(), source_options(target),
+                            bindings_for(*planning_, target, earlier_.restore.get(), failures))),
       look_(context.clock, target.options.notice,
             [this](Clock::Time now, bool overslept) { callbacks_.run([&] { look(now, overslept); }); }),
-      silence_(sources_.all(), target.options.notice, look_.interval()),
+      silence_(sources_, target.options.notice, look_.interval()),
       slow_sources_(target.options.notice),
       lost_(std::move(earlier_.lost)),
       slow_(failures.standing()) {
@@ -130,34 +130,51 @@ void Run::start() {
   Source::Leasing leasing = Source::Leasing::first;
   if (earlier_.restore && !target_.options.bind_only && rounds_ == nullptr) {
     leasing =
-        leasing_of(*earlier_.restore, sources_.bindings(), target_.options.verify, target_.method, target_.catalog());
+        leasing_of(*earlier_.restore, bindings_of(sources_), target_.options.verify, target_.method, target_.catalog());
   }
   if (replicas_) replicas_->start();
   if (target_.outlives_sources && !stopped_) {
     silence_.begin(context_.clock.now());
     look_.start();
   }
-  if (!stopped_) sources_.start(leasing);
+  for (const auto& source : sources_) {
+    if (!stopped_) source->start(leasing);
+  }
+  await(Awaited::bound);
+}
+
+// A source may report within the call that starts or confirms it: the next step follows the last of these calls.
+void Run::await(Awaited what) {
+  awaited_ = what;
+  go_on();
+}
+
+// A lost source without which the run cannot continue has stopped it.
+void Run::go_on() {
+  const auto state = awaited_ == Awaited::bound ? Source::State::bound : Source::State::released;
+  if (stopped_ || awaited_ == Awaited::nothing || !have_reached(sources_, state)) return;
+  if (std::exchange(awaited_, Awaited::nothing) == Awaited::bound) return on_all_bound();
+  reports_.verified();
 }
 
 void Run::on_all_bound() {
   callbacks_.run([this] {
     CachedRestore* const earlier = earlier_.restore.get();
     // All members vote each time bytes may come in rounds.
-    if (rounds_ == nullptr && earlier != nullptr && !sources_.bound_anew() &&
+    if (rounds_ == nullptr && earlier != nullptr && std::ranges::none_of(sources_, &Source::bound_anew) &&
         keeps_transfers(*earlier, target_.method, target_.catalog())) {
       chosen_ = std::move(earlier->chosen);
       return begin();
     }
-    BoundTransfers bound = make_transfers(*planning_, sources_.bindings(), target_.destination(), paths());
+    BoundTransfers bound = make_transfers(*planning_, bindings_of(sources_), target_.destination(), paths());
     if (rounds_ == nullptr) return choose(std::move(bound));
-    rounds_->ask(std::move(bound), sources_.bindings(),
+    rounds_->ask(std::move(bound), bindings_of(sources_),
                  callbacks_.wrap([this](BoundTransfers asked) { choose(std::move(asked)); }));
   });
 }
 
 void Run::choose(BoundTransfers bound) {
-  const auto bindings = sources_.bindings();
+  const std::vector<const Binding*> bindings = bindings_of(sources_);
   chosen_.predictions = choose_methods(bound, bindings, *planning_, target_.destination(), context_.costs,
                                        target_.method, rounds_ != nullptr ? &rounds_->group() : nullptr);
   chosen_.transfers = std::move(bound.transfers);
@@ -167,7 +184,7 @@ void Run::choose(BoundTransfers bound) {
 }
 
 void Run::begin() {
-  log_plan(context_, target_, *chosen_.transfers, sources_.all().size());
+  log_plan(context_, target_, *chosen_.transfers, sources_.size());
   if (target_.options.bind_only) {
     reports_.stage(Stage::verify);
     return replicas_ ? replicas_->when_leased([this] { confirm(); }) : confirm();
@@ -187,11 +204,11 @@ void Run::move() {
       .path_lost = [this](Source& source, PathLoss loss, const std::string& why) { on_path_lost(source, loss, why); },
       .failed = reports_.failed,
       .quieter = reports_.quieter};
-  movement_ = std::make_unique<Movement>(context_, std::move(reports), target_, *planning_, sources_.all(),
+  movement_ = std::make_unique<Movement>(context_, std::move(reports), target_, *planning_, sources_,
                                          *chosen_.transfers, rounds_, take_staging());
   movement_->start(chosen_.transfers);
   if (!target_.outlives_sources || stopped_) return;
-  standstill_.begin(sources_.all().size(), context_.clock.now());
+  standstill_.begin(sources_.size(), context_.clock.now());
   slow_sources_.begin(samples(), context_.clock.now());
   look_.start();
 }
@@ -214,15 +231,18 @@ void Run::on_moved() {
 //   mapped, read, sieved_read        not proven: the source does not know when they are read
 //   collective                       not proven: rounds look at no lease
 void Run::confirm() {
-  if (stopped_) return;
-  sources_.confirm([this](const Source& source) {
+  const auto is_proven = [this](const Source& source) {
     return movement_ && movement_->messages_are_copied() && all_in_messages(*chosen_.transfers, source.index());
-  });
+  };
+  for (const auto& source : sources_) {
+    if (!stopped_) source->confirm(is_proven(*source));
+  }
+  await(Awaited::confirmed);
 }
 
 // --- lost sources ---
 
-void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
+void Run::on_lost(Source& source, const std::exception_ptr& error) {
   const bool outlived = target_.outlives_sources && source.state() == Source::State::lost;
   if (outlived && stopped_) return;
   const bool connects_again = outlived && may_be_reached(source);
@@ -240,14 +260,14 @@ void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
   const bool readable = is_bound(source.binding()) && !target_.method && Movement::outlives(source, {});
   if (!movement_ && readable) {
     log_loss(context_, error, "its memory is read on");
-    return sources_.continue_without(source);
+    return go_on();
   }
   if (movement_) movement_->lose(source);
   if (!can_continue()) return;
   log_loss(context_, error,
            connects_again ? "it is connected again" : "what it has not delivered comes from other holders");
   if (movement_) {
-    sources_.continue_without(source);
+    go_on();
     return movement_->continue_without(source);
   }
   stop();  // nothing has moved: all of it is planned again
@@ -340,7 +360,7 @@ std::vector<LostSource> Run::losses() const {
 std::vector<LostSource> Run::replaced() const {
   std::vector<LostSource> reports;
   for (const Loss& one : losses_) {
-    const Source& source = *sources_.all()[one.source];
+    const Source& source = *sources_[one.source];
     LostSource& report = reports.emplace_back(one.report);
     if (movement_) {
       report.boxes_replanned = movement_->undelivered(&source).size();
@@ -354,7 +374,7 @@ std::vector<LostSource> Run::replaced() const {
 
 std::vector<PieceBox> Run::unproven() {
   if (!movement_) return scheduled_of(std::nullopt);
-  for (const auto& source : sources_.all()) {  // this process's own publication tells at once
+  for (const auto& source : sources_) {  // this process's own publication tells at once
     if (source->binding().is_own() && source->state() == Source::State::moving) source->confirm(false);
   }
   return movement_->unproven();
@@ -397,7 +417,7 @@ Sample Run::sample_of(const Source& source) const {
 
 std::vector<Sample> Run::samples() const {
   std::vector<Sample> samples;
-  for (const auto& source : sources_.all()) samples.push_back(sample_of(*source));
+  for (const auto& source : sources_) samples.push_back(sample_of(*source));
   return samples;
 }
 
@@ -408,7 +428,7 @@ void Run::look(Clock::Time now, bool overslept) {
   if (!found.silent.empty()) on_silent(found);
   if (!moves) return;
   const auto is_over = [this] { return stopped_ || movement_->moved(); };
-  for (const auto& source : sources_.all()) {
+  for (const auto& source : sources_) {
     if (is_over()) return;
     const auto lasted = standstill_.look(source->index(), sample_of(*source), now, overslept);
     if (lasted) on_standstill(*source, *lasted);
@@ -440,11 +460,11 @@ void Run::on_slow(std::span<const std::size_t> slow, std::span<const Sample> sam
   std::vector<Rank> busy = lost_;
   busy.insert(busy.end(), silent_.begin(), silent_.end());
   busy.insert(busy.end(), slow_.begin(), slow_.end());
-  for (const auto& source : sources_.all()) {
+  for (const auto& source : sources_) {
     if (samples[source->index()].owed_bytes > 0) busy.push_back(source->holder());
   }
   for (const std::size_t index : slow) {
-    const Source& source = *sources_.all()[index];
+    const Source& source = *sources_[index];
     if (is_in(silent_, source.holder()) || is_in(slow_, source.holder())) continue;
     if (!without_holder(planning_->plan, movement_->owed_by(source), busy).empty()) continue;
     const ByteCount bytes = movement_->take_waiting(source);
@@ -462,13 +482,12 @@ void Run::on_slow(std::span<const std::size_t> slow, std::span<const Sample> sam
 void Run::stop() {
   stopped_ = true;
   look_.stop();
-  sources_.stop();
   if (replicas_) replicas_->stop();
   if (movement_) movement_->stop();
 }
 
 void Run::release() {
-  sources_.release();
+  for (const auto& source : sources_) source->release();
   if (replicas_) replicas_->release();
   callbacks_.end();
 }
@@ -485,7 +504,7 @@ bool Run::keep_in(CachedRestore& cached) {
   if (!chosen_.transfers || !resolved.skipped.empty() || !resolved.zeroed.empty()) return false;
   cached.staging = take_staging();
   cached.planning = std::move(planning_);
-  cached.bindings = sources_.take_bindings();
+  for (const auto& source : sources_) cached.bindings.push_back(source->take_binding());
   cached.chosen = std::move(chosen_);
   return true;
 }
@@ -513,9 +532,9 @@ std::string Run::awaited() const {
 
 std::uint64_t Run::answers() const {
   std::uint64_t all = 0;
-  for (const auto& source : sources_.all()) all += source->requests().answered();
+  for (const auto& source : sources_) all += source->requests().answered();
   if (!replicas_) return all;
-  for (const auto& holder : replicas_->sources().all()) all += holder->requests().answered();
+  for (const auto& holder : replicas_->sources()) all += holder->requests().answered();
   return all;
 }
 
@@ -527,8 +546,7 @@ bool Run::awaits_events() const {
 std::vector<SourceProgress> Run::progress() const {
   if (replicas_ && replicas_->comparing()) return replicas_->progress();
   if (movement_) return movement_->progress();
-  std::vector<SourceProgress> progress;
-  for (const auto& source : sources_.all()) progress.push_back(progress_of(*source, context_));
+  std::vector<SourceProgress> progress = progress_of(sources_, context_);
   if (replicas_) std::ranges::copy(replicas_->progress(), std::back_inserter(progress));
   return progress;
 }

@@ -17,18 +17,18 @@
 #include "restore/movement.hpp"
 #include "restore/replica_checks.hpp"
 #include "restore/rounds_share.hpp"
+#include "restore/source.hpp"
 #include "restore/source_rules.hpp"
-#include "restore/sources.hpp"
 #include "restore/target.hpp"
 
 namespace shardwire::restore {
 
 /// Carries out one plan, from its sources to verified bytes:
 ///
-///   Sources (bind) ─► make_transfers, choose_methods ─► Movement (move, digests) ─► ReplicaChecks ─► Sources (confirm)
+///   sources (bind) ─► make_transfers, choose_methods ─► Movement (move, digests) ─► ReplicaChecks ─► sources (confirm)
 ///
 /// Threads: loop thread only.
-class Run final : private Sources::Listener {
+class Run final : private Source::Listener {
  public:
   /// None may destroy the run.
   struct Reports {
@@ -108,9 +108,15 @@ class Run final : private Sources::Listener {
   bool keep_in(CachedRestore& cached);
 
  private:
-  void on_all_bound() override;
-  void on_all_confirmed() override { reports_.verified(); }
-  void on_source_lost(Source& source, const std::exception_ptr& error) override;
+  /// The state that all sources have to reach before the next step.
+  enum class Awaited : std::uint8_t { nothing, bound, confirmed };
+
+  void on_bound(Source&) override { go_on(); }
+  void on_confirmed(Source&) override { go_on(); }
+  void on_lost(Source& source, const std::exception_ptr& error) override;
+  void await(Awaited what);
+  void go_on();
+  void on_all_bound();
   void on_moved();
   void on_path_lost(Source& source, PathLoss loss, const std::string& why);
   [[nodiscard]] Sample sample_of(const Source& source) const;
@@ -144,6 +150,7 @@ class Run final : private Sources::Listener {
   std::shared_ptr<Planning> planning_;  // owners: this, and what another run takes over once this one is released
   Earlier earlier_;
   Sources sources_;
+  Awaited awaited_ = Awaited::nothing;
   ChosenTransfers chosen_;
   std::unique_ptr<ReplicaChecks> replicas_;  // null: nothing to compare
   std::unique_ptr<Movement> movement_;       // ends before the objects that it uses

@@ -244,4 +244,37 @@ std::string_view to_string(Source::State state) {
   return "unknown";
 }
 
+Sources make_sources(const SourceContext& context, Source::Listener& listener, const PathInputs& paths,
+                     const Source::Options& options, std::vector<Binding> bindings) {
+  Sources sources;
+  for (Binding& binding : bindings) {
+    sources.push_back(std::make_unique<Source>(context, listener, paths, options, sources.size(), std::move(binding)));
+  }
+  return sources;
+}
+
+bool have_reached(const Sources& sources, Source::State state) {
+  return std::ranges::all_of(sources, [&](const auto& source) { return source->state() >= state; });
+}
+
+std::vector<const Binding*> bindings_of(const Sources& sources) {
+  std::vector<const Binding*> bindings;
+  for (const auto& source : sources) bindings.push_back(&source->binding());
+  return bindings;
+}
+
+std::vector<SourceProgress> progress_of(const Sources& sources, const Context& context) {
+  std::vector<SourceProgress> progress;
+  for (const auto& source : sources) {
+    const wire::PublicationRecord& record = source->binding().record;
+    SourceProgress& one = progress.emplace_back();
+    one.rank = source->rank();
+    one.unanswered = source->requests().unanswered() > 0;
+    if (const auto* at = context.directory.address(record.member, record.epoch)) {
+      one.address = fmt::format("{}:{}", at->address, at->port);
+    }
+  }
+  return progress;
+}
+
 }  // namespace shardwire::restore

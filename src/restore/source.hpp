@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +18,7 @@
 #include "restore/path_decision.hpp"
 #include "restore/source_fabrics.hpp"
 #include "restore/source_requests.hpp"
+#include "restore/verdict.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/options.hpp"
 #include "telemetry/trace.hpp"
@@ -186,6 +189,21 @@ class Source final {
 };
 
 std::string_view to_string(Source::State state);
+
+/// A source was lost, or has withdrawn its publication.
+using SourceEnded = std::function<void(const Source& source, const std::exception_ptr& error)>;
+
+/// The sources of one plan, by index.
+using Sources = std::vector<std::unique_ptr<Source>>;
+
+/// One for each binding. Ownership: as Source.
+Sources make_sources(const SourceContext& context, Source::Listener& listener, const PathInputs& paths,
+                     const Source::Options& options, std::vector<Binding> bindings);
+/// Each source is in this state, in a later one, or lost.
+bool have_reached(const Sources& sources, Source::State state);
+std::vector<const Binding*> bindings_of(const Sources& sources);
+/// Their progress as long as they move no bytes.
+std::vector<SourceProgress> progress_of(const Sources& sources, const Context& context);
 
 inline constexpr std::array<Source::Transition, 19> Source::transitions{{
     // from              event                    to                 action

@@ -5,12 +5,11 @@
 #include <boost/test/unit_test.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <exception>
 #include <span>
 #include <vector>
 
 #include "restore/made_source.hpp"
-#include "restore/sources.hpp"
 
 BOOST_AUTO_TEST_SUITE(digest_checks)
 
@@ -21,13 +20,13 @@ using restore::Source;
 
 namespace {
 
-struct Bench final : restore::Sources::Listener {
+struct Bench final : Source::Listener {
   Bench() {
     made.link->offer({shm});
-    sources = std::make_unique<restore::Sources>(made.context, *this,
-                                                 restore::PathInputs{made.context.table, made.reach, nullptr},
-                                                 made.options, std::vector<restore::Binding>(2, made.binding));
-    sources->start(Source::Leasing::first);
+    Source::Listener& listener = *this;
+    sources = make_sources(made.context, listener, {made.context.table, made.reach, nullptr}, made.options,
+                           std::vector<restore::Binding>(2, made.binding));
+    for (const auto& source : sources) source->start(Source::Leasing::first);
     made.link->answer(wire::Leased{0, 77, MadeSource::step});
     made.link->answer(wire::Leased{0, 78, MadeSource::step});
     made.bind_over(shm);
@@ -38,14 +37,14 @@ struct Bench final : restore::Sources::Listener {
       transfers[peer].item_bytes = 1;
     }
   }
-  void on_all_bound() override {}
-  void on_all_confirmed() override {}
-  void on_source_lost(Source& source, const std::exception_ptr&) override { checks.forget(source.index()); }
+  void on_bound(Source&) override {}
+  void on_confirmed(Source&) override {}
+  void on_lost(Source& source, const std::exception_ptr&) override { checks.forget(source.index()); }
 
   void add(std::uint32_t peer) { checks.add(move::TransferPart(transfers[peer], transfers[peer].box), {peer, 5}); }
   void ask() {
     checks.ask(
-        sources->all(),
+        sources,
         [this](std::span<const move::TransferPart> parts, std::span<const wire::RequestedBox> blocks) {
           differing += parts.size();
           corrupt_blocks += blocks.size();
@@ -55,7 +54,7 @@ struct Bench final : restore::Sources::Listener {
   void answer(std::uint64_t low, std::size_t index = 0) { made.link->answer(wire::Digests{0, {{low, 5}}}, index); }
 
   MadeSource made;
-  std::unique_ptr<restore::Sources> sources;
+  restore::Sources sources;
   std::vector<move::Transfer> transfers{2};
   DigestChecks checks{2};
   std::size_t differing = 0;
