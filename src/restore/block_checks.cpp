@@ -51,14 +51,6 @@ std::vector<wire::RequestedBox> boxes_of(std::span<const move::TransferPart> par
 
 }  // namespace
 
-void Corruption::add(std::span<const FoundCorrupt> found) {
-  std::set<std::pair<TensorId, Rank>> differ;
-  for (const FoundCorrupt& one : found) differ.emplace(one.tensor, one.holder);
-  for (const auto& [tensor, rank] : differ) {
-    if (++runs_[{tensor, rank}] == max_runs) holders_[tensor].push_back(rank);
-  }
-}
-
 BlockChecks::BlockChecks(const Context& context, const Sources& sources, Callbacks::Failed failed,
                          std::function<void()> quieter, std::shared_ptr<BlockDigests> wanted)
     : context_(context),

@@ -12,41 +12,14 @@
 
 #include "move/blocks.hpp"
 #include "move/transfer.hpp"
-#include "plan/replan.hpp"
 #include "restore/callbacks.hpp"
 #include "restore/context.hpp"
 #include "restore/planning.hpp"
 #include "restore/source.hpp"
 #include "serve/published_digests.hpp"
-#include "shardwire/report.hpp"
 #include "support/digest128.hpp"
 
 namespace shardwire::restore {
-
-/// A box that was not what its source published, and the wanted tensor that it belongs to.
-struct FoundCorrupt {
-  TensorId tensor{};
-  Rank holder{};  ///< of the plan's `from` side
-  CorruptBox box;
-};
-
-/// Which holders are no longer read, since their memory is not what they published, over all runs of one restore. Pure, apart
-/// from what it remembers.
-/// Threads: loop thread only.
-class Corruption {
- public:
-  /// A holder of which a tensor has differed in so many runs is no longer read for it.
-  static constexpr int max_runs = 2;
-
-  /// What one run has found.
-  void add(std::span<const FoundCorrupt> found);
-  /// The holders that are no longer read, by wanted tensor.
-  [[nodiscard]] const CorruptHolders& holders() const { return holders_; }
-
- private:
-  std::map<std::pair<TensorId, Rank>, int> runs_;  // in which it differed
-  CorruptHolders holders_;
-};
 
 /// Checks memory that is loaded from here, of sources that publish digests (PublishOptions::digest): digests the whole blocks
 /// that hold what was copied, once all bytes have arrived, and compares them with those that were published. It needs nothing

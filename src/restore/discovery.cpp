@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "restore/cached_restore.hpp"
+#include "restore/parked_attempt.hpp"
 #include "restore/publishers.hpp"
 #include "support/list_of.hpp"
 #include "support/ranks_of.hpp"

@@ -97,7 +97,6 @@ class Discovery {
   /// Ignores further answers.
   void stop();
 
-  [[nodiscard]] ValueScope value_scope() const { return wanted_.scope; }
   /// Members that were asked to describe what they publish, and have not answered; see Descriptions.
   [[nodiscard]] const Descriptions::Asked& silent() const { return descriptions_.silent(); }
   /// The last plan is that of the earlier restore.

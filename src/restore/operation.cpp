@@ -49,16 +49,16 @@ std::string why_text(const std::exception_ptr& error) {
 }
 
 // An address may belong to another device by now.
-std::unique_ptr<CachedRestore> take_earlier(const Context& context, const Request& request) {
+std::unique_ptr<ParkedAttempt> take_earlier(const Context& context, const Request& request) {
   if (request.unfinished) return nullptr;
   auto earlier = context.cache.take(request.options.name, request.wanted, request.options.replicas);
   if (earlier && earlier->places != request.places) earlier.reset();
   return earlier;
 }
 
-Wanted wanted_by(Catalog catalog, const CachedRestore* earlier) {
+Wanted wanted_by(Catalog catalog, const ParkedAttempt* earlier) {
   const auto shared = std::make_shared<const Catalog>(std::move(catalog));
-  if (earlier != nullptr) return {shared, earlier->manifest, earlier->scope};
+  if (earlier != nullptr) return {shared, earlier->wanted.manifest, earlier->wanted.scope};
   return {shared, manifest_of(*shared), value_scope(*shared)};
 }
 
@@ -143,7 +143,7 @@ void RestoreOperation::enter(Stage stage) {
   if (context_.probe != nullptr) context_.probe->entered(stage);
 }
 
-// --- plan, run, commit ---
+// --- plan, attempt, commit ---
 
 void RestoreOperation::on_planned(std::shared_ptr<Planning> planning) {
   if (const auto lost = lost_before_plan(planning->resolved)) {
@@ -152,7 +152,7 @@ void RestoreOperation::on_planned(std::shared_ptr<Planning> planning) {
   values_ = std::move(planning->resolved.values);
   zeroed_ = planning->resolved.zeroed;
   planned_ = std::move(planning);
-  if (offer_values()) begin_run();
+  if (offer_values()) begin_attempt();
 }
 
 // False: the restore has to stand until proceed().
@@ -167,19 +167,19 @@ bool RestoreOperation::offer_values() {
 
 void RestoreOperation::proceed() {
   state_->note_proceeds();
-  if (!is_done()) begin_run();
+  if (!is_done()) begin_attempt();
 }
 
-void RestoreOperation::begin_run() {
+void RestoreOperation::begin_attempt() {
   if (!planned_ || ending_ != Ending::none) return;
   auto planning = std::exchange(planned_, nullptr);
   context_.look_ahead(holders_in(*planning));
   enter(Stage::bind);
-  Run::Earlier earlier{.staging = std::move(staging_)};
-  if (discovery_.used_earlier()) earlier.restore = std::move(earlier_);
+  Attempt::Earlier earlier{.staging = std::move(staging_)};
+  if (discovery_.used_earlier()) earlier.parked = std::move(earlier_);
   earlier_.reset();
   pass_over_silent(*planning);
-  start_run(std::move(planning), std::move(earlier));
+  start_attempt(std::move(planning), std::move(earlier));
 }
 
 // A holder that has not answered this reader is its last choice. Other readers may have heard it, so they no longer agree on
@@ -212,23 +212,23 @@ std::optional<Error> RestoreOperation::lost_before_plan(const ResolvedValues& re
                support::ranks_of(lost));
 }
 
-void RestoreOperation::start_run(std::shared_ptr<Planning> planning, Run::Earlier earlier) {
-  run_ = std::make_unique<Run>(
+void RestoreOperation::start_attempt(std::shared_ptr<Planning> planning, Attempt::Earlier earlier) {
+  attempt_ = std::make_unique<Attempt>(
       context_,
-      Run::Reports{.verified = [this] { on_verified(); },
-                   .stage = [this](Stage stage) { enter(stage); },
-                   .failed = [this](const std::exception_ptr& error) { fail(error); },
-                   .source_ended = [this](const Source& source,
-                                          const std::exception_ptr& error) { on_source_ended(source, error); },
-                   .path_lost = [this](const Source& source, PathLoss loss,
-                                       const std::string& why) { on_path_lost(source, loss, why); },
-                   .quieter = [this] { on_quieter(); }},
+      Attempt::Reports{.verified = [this] { on_verified(); },
+                       .stage = [this](Stage stage) { enter(stage); },
+                       .failed = [this](const std::exception_ptr& error) { fail(error); },
+                       .source_ended = [this](const Source& source,
+                                              const std::exception_ptr& error) { on_source_ended(source, error); },
+                       .path_lost = [this](const Source& source, PathLoss loss,
+                                           const std::string& why) { on_path_lost(source, loss, why); },
+                       .quieter = [this] { on_quieter(); }},
       target_, events_, failures_, rounds_.get(), std::move(planning), std::move(earlier));
-  run_->start();
+  attempt_->start();
 }
 
 void RestoreOperation::on_verified() {
-  if (run_ && !run_->undelivered().empty()) return replace_lost_soon();
+  if (attempt_ && !attempt_->undelivered().empty()) return replace_lost_soon();
   callbacks_.run([this] {
     if (target_.options.bind_only) return events_.record(target_.options, [this] { finish(); });
     enter(Stage::commit);
@@ -238,33 +238,34 @@ void RestoreOperation::on_verified() {
 
 // --- lost sources ---
 
-// Deferred: the run is still on the call stack.
+// Deferred: the attempt is still on the call stack.
 void RestoreOperation::replace_lost_soon() {
   const Duration wait = failures_.take_wait();
   if (wait == Duration::zero()) return context_.defer(callbacks_.wrap([this] { replace_lost(); }));
   reconnect_.start(wait, callbacks_.wrap([this] { replace_lost(); }));
 }
 
-// Another run moves what lost sources have not delivered. All other bytes are in place and confirmed.
+// Another attempt moves what lost sources have not delivered. All other bytes are in place and confirmed.
 void RestoreOperation::replace_lost() {
-  if (ending_ != Ending::none || !run_) return;  // another plan was faster
-  const std::vector<PieceBox> left = run_->undelivered();
+  if (ending_ != Ending::none || !attempt_) return;  // another plan was faster
+  const std::vector<PieceBox> left = attempt_->undelivered();
   if (left.empty()) return;
-  run_->find_copies();
-  corruption_.add(run_->corrupt());
-  const Plan& plan = run_->planning().plan;
-  const auto gaps = without_holder(plan, left, run_->lost());
-  if (!gaps.empty() && !run_->may_be_held_later()) return fail(with_gaps(run_->loss(), gaps));
-  if (auto unsound = without_holder(plan, left, run_->lost(), corruption_.holders()); unsound.size() > gaps.size()) {
-    return fail(std::make_exception_ptr(corrupt_everywhere(unsound, run_->planning(), corruption_.holders())));
+  attempt_->find_copies();
+  corruption_.add(attempt_->ledger().corrupt());
+  const Plan& plan = attempt_->planning().plan;
+  const auto gaps = without_holder(plan, left, attempt_->lost());
+  if (!gaps.empty() && !attempt_->may_be_held_later()) return fail(with_gaps(attempt_->loss(), gaps));
+  if (auto unsound = without_holder(plan, left, attempt_->lost(), corruption_.holders());
+      unsound.size() > gaps.size()) {
+    return fail(std::make_exception_ptr(corrupt_everywhere(unsound, attempt_->planning(), corruption_.holders())));
   }
-  if (run_->movement() != nullptr && !run_->movement()->accounts_for_all()) {
+  if (!attempt_->ledger().accounts_for_all()) {
     return fail(std::make_exception_ptr(Error(ErrorCode::internal, "bytes of lost sources are not accounted for")));
   }
   before_ = report_without(left);
   trace_moved();
   abandoned_bytes_ = {};
-  std::unique_ptr<Run> last = std::move(run_);  // leave() would take a released run for one to resume
+  std::unique_ptr<Attempt> last = std::move(attempt_);  // leave() would resume a released one
   last->release();
   staging_ = last->take_staging();
   Unavailable unavailable = last->unavailable(corruption_.holders());
@@ -272,7 +273,7 @@ void RestoreOperation::replace_lost() {
   const auto planning = last->share_planning();
   const std::exception_ptr loss = last->loss();
   last.reset();
-  if (gaps.empty()) return replan_and_run(planning, left, unavailable);
+  if (gaps.empty()) return move_again(planning, left, unavailable);
   auto unfinished = std::make_unique<Unfinished>();
   unfinished->planning = planning;
   unfinished->missing = left;
@@ -289,15 +290,16 @@ void RestoreOperation::search(std::unique_ptr<Unfinished> unfinished, std::excep
                            .failed = [this](const std::exception_ptr& error) { fail(error); }});
 }
 
-// The next plan also passes over holders that were silent in earlier runs. Once all holders of some box were, it asks them again.
+// The next plan also passes over holders that were silent in earlier attempts. Once all holders of some box were, it asks
+// them again.
 std::vector<Rank> RestoreOperation::pass_over(const Plan& plan, std::span<const PieceBox> missing,
-                                              const Unavailable& of_run) {
-  for (const Rank holder : of_run.silent) {
+                                              const Unavailable& of_attempt) {
+  for (const Rank holder : of_attempt.silent) {
     if (!is_in(passed_over_, holder)) passed_over_.push_back(holder);
   }
-  std::vector<Rank> without = of_run.lost;
+  std::vector<Rank> without = of_attempt.lost;
   without.insert(without.end(), passed_over_.begin(), passed_over_.end());
-  if (!without_holder(plan, missing, without).empty()) passed_over_ = of_run.silent;
+  if (!without_holder(plan, missing, without).empty()) passed_over_ = of_attempt.silent;
   return passed_over_;
 }
 
@@ -308,20 +310,21 @@ void RestoreOperation::plan_again(Planning& planning, std::span<const PieceBox> 
   replaced_ = true;
 }
 
-void RestoreOperation::replan_and_run(std::shared_ptr<Planning> planning, std::span<const PieceBox> missing,
-                                      const Unavailable& unavailable) {
+void RestoreOperation::move_again(std::shared_ptr<Planning> planning, std::span<const PieceBox> missing,
+                                  const Unavailable& unavailable) {
   plan_again(*planning, missing, unavailable);
   enter(Stage::bind);
-  start_run(std::move(planning), {.staging = std::move(staging_), .lost = unavailable.lost});
+  start_attempt(std::move(planning), {.staging = std::move(staging_), .lost = unavailable.lost});
 }
 
 // What was moved so far, as if only all but `missing` had been planned.
 RestoreReport RestoreOperation::report_without(std::span<const PieceBox> missing) const {
-  RestoreReport moved = report_of_run({}, false);
+  RestoreReport moved = report_of_attempt({}, false);
+  const bool moves = tally() != nullptr;
   for (const PieceBox& one : missing) {
-    if (run_->movement() != nullptr) moved.needed_bytes -= bytes_of(run_->planning(), *target_.wanted.manifest, one);
+    if (moves) moved.needed_bytes -= bytes_of(attempt_->planning(), *target_.wanted.manifest, one);
   }
-  moved.lost = run_->replaced();
+  moved.lost = attempt_->replaced();
   moved.resent_bytes = moved.moved_bytes + moved.local_bytes - moved.overread_bytes - moved.needed_bytes;
   RestoreReport report = before_;
   report += moved;
@@ -338,15 +341,15 @@ std::unique_ptr<Unfinished> RestoreOperation::leave() {
     return left;
   }
   auto left = std::make_unique<Unfinished>();
-  if (run_ && target_.outlives_sources) {
-    left->missing = run_->unproven();
+  if (attempt_ && target_.outlives_sources) {
+    left->missing = attempt_->unproven();
     left->report = report_without(left->missing);
-    left->planning = run_->share_planning();
-    left->unavailable = run_->unavailable(corruption_.holders());
+    left->planning = attempt_->share_planning();
+    left->unavailable = attempt_->unavailable(corruption_.holders());
     left->values = std::move(values_);
   } else {
     left->report = before_;
-    left->report += report_of_run({}, false);
+    left->report += report_of_attempt({}, false);
     left->report.needed_bytes = 0;
     left->report.resent_bytes = left->report.moved_bytes + left->report.local_bytes - left->report.overread_bytes;
   }
@@ -359,7 +362,7 @@ void RestoreOperation::resume() {
   const auto left = std::exchange(search_, nullptr)->take();
   zeroed_ = left->planning->resolved.zeroed;
   if (left->missing.empty()) return on_verified();
-  replan_and_run(left->planning, left->missing, left->unavailable);
+  move_again(left->planning, left->missing, left->unavailable);
 }
 
 // --- progress ---
@@ -377,7 +380,7 @@ void RestoreOperation::arm_progress() {
 
 // An interval of 0 means every change that is seen.
 void RestoreOperation::look_at_progress() {
-  if (movement() != nullptr) movement()->look_after_sources();
+  if (attempt_) attempt_->look_after_sources();
   if (is_done()) return;
   look_at_wait();
   const auto [callback, interval] = state_->listener();
@@ -407,9 +410,9 @@ Progress RestoreOperation::progress() const {
   Progress progress{name_of(stages_.stage()), before_.needed_bytes, before_.needed_bytes};
   if (search_) {
     progress.total_bytes += search_->missing_bytes();
-  } else if (const Movement* const moving = movement()) {
-    progress.done_bytes += moving->tally().done_bytes();
-    progress.total_bytes += moving->tally().expected_bytes();
+  } else if (const move::Tally* const moved = tally()) {
+    progress.done_bytes += moved->done_bytes();
+    progress.total_bytes += moved->expected_bytes();
   }
   return progress;
 }
@@ -507,7 +510,7 @@ void RestoreOperation::end(const std::exception_ptr& error) {
 
 // Every failed restore reports them.
 std::vector<Gap> RestoreOperation::missing() const {
-  return movement() != nullptr ? movement()->missing() : std::vector<Gap>();
+  return attempt_ ? attempt_->ledger().missing() : std::vector<Gap>();
 }
 
 // --- the end ---
@@ -518,7 +521,7 @@ void RestoreOperation::stop() {
   if (is_quiet()) return on_quieter();
   // Writes in flight into the caller's memory end by themselves, unless a source hangs.
   grace_.start(stopping_grace, [this] {
-    if (movement() != nullptr) movement()->abort_connections(ending_ == Ending::restart);
+    if (attempt_) attempt_->abort_connections(ending_ == Ending::restart);
   });
 }
 
@@ -527,13 +530,13 @@ void RestoreOperation::stop_parts() {
   reconnect_.stop();
   discovery_.stop();
   if (search_) search_->stop();
-  if (run_) run_->stop();
+  if (attempt_) attempt_->stop();
   if (rounds_) rounds_->stop();
 }
 
 // No job of it accesses the caller's memory.
 bool RestoreOperation::is_quiet() const {
-  return commit_.quiet() && (!run_ || run_->quiet(fabrics_dead_));
+  return commit_.quiet() && (!attempt_ || attempt_->quiet(fabrics_dead_));
 }
 
 void RestoreOperation::on_quieter() {
@@ -552,10 +555,10 @@ void RestoreOperation::on_quieter() {
 void RestoreOperation::restart_now() {
   const ByteCount arrived = progress().done_bytes;
   if (gone_) target_.gone.push_back(*std::exchange(gone_, std::nullopt));
-  if (const std::unique_ptr<Run> last = std::move(run_)) {  // leave() would take a released run for one to resume
+  if (const std::unique_ptr<Attempt> last = std::move(attempt_)) {  // leave() would resume a released one
     last->release();
-    for (std::size_t i = 0; i < method_count && last->movement() != nullptr; ++i) {
-      abandoned_bytes_[i] += last->movement()->tally().method_bytes(static_cast<Method>(i));
+    for (std::size_t i = 0; i < method_count && last->tally() != nullptr; ++i) {
+      abandoned_bytes_[i] += last->tally()->method_bytes(static_cast<Method>(i));
     }
     const auto losses = last->losses();
     before_.lost.insert(before_.lost.end(), losses.begin(), losses.end());
@@ -580,10 +583,10 @@ void RestoreOperation::restart_now() {
 
 void RestoreOperation::finish() {
   auto left = error_ && resumable_ ? leave() : nullptr;
-  if (left && left->planning && run_) {  // parts may have been under way when their source was lost
+  if (left && left->planning && attempt_) {  // parts may have been under way when their source was lost
     error_ = with_last_gaps(error_, left->planning->plan, left->missing, left->unavailable.lost);
   }
-  if (error_ && (run_ || search_)) {
+  if (error_ && (attempt_ || search_)) {
     error_ = with_missing_bytes(error_, *target_.wanted.manifest, left && left->planning && !target_.only);
   }
   release();
@@ -594,8 +597,8 @@ void RestoreOperation::finish() {
   report_progress();
   RestoreReport last = last_report();
   auto values = error_ ? std::map<TensorKey, SharedValue>{} : std::move(values_);
-  if (!error_ && run_ && state_->restored) {
-    const wire::PublicationRecord& any = run_->planning().records.front();
+  if (!error_ && attempt_ && state_->restored) {
+    const wire::PublicationRecord& any = attempt_->planning().records.front();
     state_->restored(any.step, any.origin);
   }
   if (!error_) keep();
@@ -612,11 +615,11 @@ void RestoreOperation::stop_writing() {
   }
   stages_.enter(Stage::stopping);
   ending_ = Ending::finish;
-  if (movement() != nullptr) movement()->abort_connections(false);
+  if (attempt_) attempt_->abort_connections(false);
 }
 
 bool RestoreOperation::written() const {
-  return is_done() || movement() == nullptr || movement()->written();
+  return is_done() || !attempt_ || attempt_->written();
 }
 
 void RestoreOperation::abandon() {
@@ -629,25 +632,17 @@ void RestoreOperation::abandon() {
 
 // Returns leases and events, and ignores further answers.
 void RestoreOperation::release() {
-  if (run_) run_->release();
+  if (attempt_) attempt_->release();
   discovery_.stop();
   callbacks_.end();
   events_.take_back();
   if (rounds_) rounds_->stop();
 }
 
-// Caches the results for the next restore of the same catalog.
+// Keeps the attempt for the next restore of the same catalog.
 void RestoreOperation::keep() {
-  CachedRestore cached{.from = target_.options.name,
-                       .wanted = target_.catalog(),
-                       .places = target_.places,
-                       .manifest = target_.wanted.manifest,
-                       .scope = discovery_.value_scope(),
-                       .replicas = target_.options.replicas,
-                       .method = target_.method};
-  if (!run_ || replaced_ || !run_->keep_in(cached)) return;
-  cached.placed = std::move(target_.placed);
-  context_.cache.keep(std::make_unique<CachedRestore>(std::move(cached)));
+  if (!attempt_ || replaced_) return;
+  if (auto parked = attempt_->park()) context_.cache.keep(std::move(parked));
 }
 
 // --- queries ---
@@ -656,19 +651,19 @@ Error RestoreOperation::late() const {
   const Stage stage = stages_.stage();
   if (planned_) return {ErrorCode::timed_out, "the deadline passed while the restore stood at its values"};
   if (stage == Stage::commit) return {ErrorCode::timed_out, "the deadline passed while zeros were written"};
-  if (run_ && reads(stage)) return run_->late();
+  if (attempt_ && reads(stage)) return attempt_->late();
   return search_ ? search_->late() : discovery_.late();
 }
 
 std::string RestoreOperation::awaited() const {
   const Stage stage = stages_.stage();
   if (planned_ || stage == Stage::commit || stage == Stage::stopping) return "";
-  if (run_ && reads(stage)) return run_->awaited();
+  if (attempt_ && reads(stage)) return attempt_->awaited();
   return search_ ? search_->awaited() : discovery_.awaited();
 }
 
 std::uint64_t RestoreOperation::advance() const {
-  return progress().done_bytes + (run_ && stages_.stage() != Stage::move ? run_->answers() : 0);
+  return progress().done_bytes + (attempt_ && stages_.stage() != Stage::move ? attempt_->answers() : 0);
 }
 
 std::string RestoreOperation::title() const {
@@ -689,8 +684,8 @@ std::string RestoreOperation::outcome(const RestoreReport& report) const {
 // From the rows that the report has.
 void RestoreOperation::trace_moved() const {
   telemetry::Trace* const trace = context_.trace;
-  if (trace == nullptr || movement() == nullptr) return;
-  for (const MovedRow& moved : moved_rows(report_input(run_->chosen(), {}, false))) {
+  if (trace == nullptr || tally() == nullptr) return;
+  for (const MovedRow& moved : moved_rows(report_input(attempt_->chosen(), {}, false))) {
     if (moved.began == move::Tally::WallClock::time_point::max()) continue;
     const PeerReport& row = moved.row;
     const std::string source = fmt::format("source rank {}", to_int(row.rank));
@@ -729,7 +724,7 @@ std::vector<telemetry::Attribute> RestoreOperation::attributes(const RestoreRepo
 
 RestoreReport RestoreOperation::last_report() const {
   RestoreReport report = before_;
-  report += report_of_run(stages_.seconds(), error_ != nullptr);
+  report += report_of_attempt(stages_.seconds(), error_ != nullptr);
   if (telemetry::Trace* const trace = context_.trace) {
     try {
       trace_moved();
@@ -748,26 +743,26 @@ ReportInput RestoreOperation::report_input(const ChosenTransfers& chosen, const 
                     .session = context_.facts(),
                     .seconds = seconds,
                     .failed = failed,
-                    .planning = run_ ? &run_->planning() : nullptr,
+                    .planning = attempt_ ? &attempt_->planning() : nullptr,
                     .manifest = target_.wanted.manifest.get(),
-                    .bindings = run_ ? bindings_of(run_->sources()) : std::vector<const Binding*>(),
+                    .bindings = attempt_ ? bindings_of(attempt_->sources()) : std::vector<const Binding*>(),
                     .transfers = chosen.transfers.get(),
                     .predictions = chosen.predictions,
                     .staged_local = chosen.staged_local,
                     .abandoned_bytes = abandoned_bytes_,
                     .rounds = rounds_ ? &rounds_->group() : nullptr};
-  if (const Movement* const moved = movement()) {
-    input.moved.emplace(Moved{moved->tally(), moved->staging_peak_bytes(), run_->digest_seconds()});
+  if (const move::Tally* const moved = tally()) {
+    input.moved.emplace(Moved{*moved, attempt_->staging_peak_bytes(), attempt_->digest_seconds()});
   }
   return input;
 }
 
-RestoreReport RestoreOperation::report_of_run(const StageSeconds& seconds, bool failed) const {
-  const ChosenTransfers chosen = run_ ? run_->chosen() : ChosenTransfers();
+RestoreReport RestoreOperation::report_of_attempt(const StageSeconds& seconds, bool failed) const {
+  const ChosenTransfers chosen = attempt_ ? attempt_->chosen() : ChosenTransfers();
   RestoreReport report = make_report(report_input(chosen, seconds, failed));
-  if (run_) report.lost = run_->losses();
-  if (run_) {
-    for (const FoundCorrupt& one : run_->corrupt()) report.corrupt.push_back(one.box);
+  if (attempt_) report.lost = attempt_->losses();
+  if (attempt_) {
+    for (const FoundCorrupt& one : attempt_->ledger().corrupt()) report.corrupt.push_back(one.box);
   }
   return report;
 }

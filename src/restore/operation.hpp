@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "control/operation.hpp"
+#include "restore/attempt.hpp"
 #include "restore/clocks.hpp"
 #include "restore/destination.hpp"
 #include "restore/discovery.hpp"
 #include "restore/holder_search.hpp"
 #include "restore/report.hpp"
 #include "restore/rounds_share.hpp"
-#include "restore/run.hpp"
 #include "restore/state.hpp"
 #include "restore/target.hpp"
 
@@ -47,10 +47,10 @@ struct Request {
 
 /// One restore, from a catalog to bytes in place, with its deadline, progress and end:
 ///
-///   Discovery (plan) ─► Run (bind, move, verify) ─► Commit
+///   Discovery (plan) ─► Attempt (bind, move, verify) ─► Commit
 ///
 /// A resumed restore that has a plan begins with a HolderSearch in place of the Discovery. One whose holders are lost, while
-/// others may come, has it between two runs. Owns these parts and decides what their failures mean: if only a publication or
+/// others may come, has it between two attempts. Owns these parts and decides what their failures mean: if only a publication or
 /// a connection is gone, another plan; otherwise the end, once nothing writes to the destination any more.
 /// Threads: loop thread only.
 class RestoreOperation final : public Operation {
@@ -79,24 +79,24 @@ class RestoreOperation final : public Operation {
   /// The restore has ended, with or without an error.
   [[nodiscard]] bool is_done() const { return stages_.stage() == Stage::done || stages_.stage() == Stage::failed; }
   /// Null while nothing moves.
-  [[nodiscard]] Movement* movement() const { return run_ ? run_->movement() : nullptr; }
+  [[nodiscard]] const move::Tally* tally() const { return attempt_ ? attempt_->tally() : nullptr; }
 
   void on_planned(std::shared_ptr<Planning> planning);
   [[nodiscard]] std::optional<Error> lost_before_plan(const ResolvedValues& resolved) const;
   bool offer_values();
-  void begin_run();
+  void begin_attempt();
   void pass_over_silent(Planning& planning);
-  void start_run(std::shared_ptr<Planning> planning, Run::Earlier earlier);
+  void start_attempt(std::shared_ptr<Planning> planning, Attempt::Earlier earlier);
   void on_verified();
 
   void replace_lost_soon();
   void replace_lost();
   void search(std::unique_ptr<Unfinished> unfinished, std::exception_ptr loss);
   [[nodiscard]] std::vector<Rank> pass_over(const Plan& plan, std::span<const PieceBox> missing,
-                                            const Unavailable& of_run);
+                                            const Unavailable& of_attempt);
   void plan_again(Planning& planning, std::span<const PieceBox> boxes, const Unavailable& unavailable);
-  void replan_and_run(std::shared_ptr<Planning> planning, std::span<const PieceBox> missing,
-                      const Unavailable& unavailable);
+  void move_again(std::shared_ptr<Planning> planning, std::span<const PieceBox> missing,
+                  const Unavailable& unavailable);
   [[nodiscard]] std::unique_ptr<Unfinished> leave();
   void resume();
 
@@ -132,12 +132,12 @@ class RestoreOperation final : public Operation {
   [[nodiscard]] std::string title() const;
   [[nodiscard]] std::string outcome(const RestoreReport& report) const;
   [[nodiscard]] std::vector<telemetry::Attribute> attributes(const RestoreReport& report) const;
-  /// Adds what the present run has moved, unless there is no trace.
+  /// Adds what the present attempt has moved, unless there is no trace.
   void trace_moved() const;
   /// Logs and traces it, too.
   [[nodiscard]] RestoreReport last_report() const;
   [[nodiscard]] ReportInput report_input(const ChosenTransfers& chosen, const StageSeconds& seconds, bool failed) const;
-  [[nodiscard]] RestoreReport report_of_run(const StageSeconds& seconds, bool failed) const;
+  [[nodiscard]] RestoreReport report_of_attempt(const StageSeconds& seconds, bool failed) const;
   [[nodiscard]] RestoreReport report_without(std::span<const PieceBox> missing) const;
 
   const Context& context_;
@@ -153,25 +153,25 @@ class RestoreOperation final : public Operation {
   WaitClock wait_;
   Timer grace_;  // for bytes in flight when the restore is stopped
   Callbacks callbacks_;
-  std::unique_ptr<CachedRestore> earlier_;  // null: none, or unusable
+  std::unique_ptr<ParkedAttempt> earlier_;  // null: none, or unusable
   Target target_;
   std::unique_ptr<RoundsShare> rounds_;  // null where there are none
   Discovery discovery_;
   std::shared_ptr<Planning> planned_;     // of a restore that stands at its values; else null
-  std::unique_ptr<HolderSearch> search_;  // until the run of what is missing begins; null: none
+  std::unique_ptr<HolderSearch> search_;  // until the attempt at what is missing begins; null: none
   DestinationEvents events_;
   Commit commit_;
   PathFailures failures_;
   Corruption corruption_;
   Timer reconnect_;
   std::shared_ptr<move::StagingPool> staging_;  // of an abandoned plan
-  std::unique_ptr<Run> run_;
+  std::unique_ptr<Attempt> attempt_;
   std::map<TensorKey, SharedValue> values_;
   std::vector<TensorId> zeroed_;
   std::array<ByteCount, method_count> abandoned_bytes_{};  // moved for abandoned plans
-  RestoreReport before_;                                   // of the runs before, of which this one moves the rest
+  RestoreReport before_;                                   // of the attempts before, of which this one moves the rest
   std::optional<LostSource> withdrawn_source_;             // the restart is to count its cost
-  bool replaced_ = false;                                  // this run's plan is not that of the layouts alone
+  bool replaced_ = false;                                  // this attempt's plan is not that of the layouts alone
   std::vector<Rank> passed_over_;                          // holders that did not answer
   std::exception_ptr error_;
   Ending ending_ = Ending::none;

@@ -50,7 +50,7 @@ struct MovedRow {
   move::Tally::WallClock::time_point began{};  ///< max: nothing was
 };
 
-/// The rows of this run before one_row_each(). Pure.
+/// The rows of this attempt before one_row_each(). Pure.
 std::vector<MovedRow> moved_rows(const ReportInput& input);
 
 /// Pure. Invariant of the result: moved + local == needed + extra + again.

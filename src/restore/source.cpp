@@ -197,7 +197,7 @@ void Source::confirm(bool is_proven) {
   callbacks_.run([this] { fire(Event::move_ended); });
 }
 
-// The check after the read. Messages may have proven their bytes (Run::confirm()), and a live generation word suffices:
+// The check after the read. Messages may have proven their bytes (Attempt::confirm()), and a live generation word suffices:
 // neither takes another answer of the source. Otherwise asks the source, which reports a publication that was withdrawn or
 // changed meanwhile.
 void Source::check_generation() {

@@ -17,7 +17,7 @@
 
 namespace shardwire::restore {
 
-/// What a run knows of one source when it looks at all of them.
+/// What an attempt knows of one source when it looks at all of them.
 struct Sample {
   ByteCount arrived_bytes = 0;  ///< never less than before until all has moved
   ByteCount owed_bytes = 0;     ///< 0 before it moves and once it is done or lost
@@ -138,8 +138,8 @@ class SlowSources {
   double best_pace_ = 0;       // bytes per second
 };
 
-/// Connections to sources that have failed although the sources are alive, over all runs of one restore. Decides when the next
-/// run connects again, and over which fabrics no longer. Pure, apart from what it remembers.
+/// Connections to sources that have failed although the sources are alive, over all attempts of one restore. Decides when the next
+/// one connects again, and over which fabrics no longer. Pure, apart from what it remembers.
 /// Threads: loop thread only.
 class PathFailures {
  public:
@@ -158,7 +158,7 @@ class PathFailures {
   /// How long nothing need come over a connection to this holder: `first`, and twice as long after each standstill in this
   /// restore, since what seemed to stand may be very slow.
   [[nodiscard]] Duration patience(Rank holder, Duration first) const;
-  /// How long the next run waits before it connects. Doubles with each failure in a row. Counts what was added since the
+  /// How long the next attempt waits before it connects. Doubles with each failure in a row. Counts what was added since the
   /// last call.
   [[nodiscard]] Duration take_wait();
 

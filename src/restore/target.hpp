@@ -18,7 +18,7 @@ namespace shardwire::restore {
 
 /// The wanted side of one restore.
 struct Wanted {
-  std::shared_ptr<const Catalog> catalog;    ///< owners: the restore and the planning job
+  std::shared_ptr<const Catalog> catalog;    ///< owners: the restore, the planning job, and the parked attempt
   std::shared_ptr<const Manifest> manifest;  ///< of the catalog; owners: see DescribedCatalog
   ValueScope scope = ValueScope::none;       ///< of the values that it needs
 };

@@ -18,7 +18,7 @@
 #include "paths/path_choice.hpp"
 #include "peers/keeper_link.hpp"
 #include "peers/link_table.hpp"
-#include "restore/cached_restore.hpp"
+#include "restore/parked_attempt.hpp"
 #include "restore/context.hpp"
 #include "restore/descriptions.hpp"
 #include "serve/memory_table.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "restore/block_checks.hpp"
+#include "restore/box_ledger.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "restore/cached_restore.hpp"
+#include "restore/parked_attempt.hpp"
 #include "support/allocated_bytes.hpp"
 #include "support/job.hpp"
 #include "transport/transport.hpp"
@@ -231,17 +231,11 @@ BOOST_AUTO_TEST_CASE(memory_of_a_device_is_read_with_a_lease_alone) {
       move::Transfer transfer;
       transfer.method = method;
       const Catalog wanted(Rank{0}, 1);
-      const restore::CachedRestore earlier{
+      const restore::ParkedAttempt earlier{
           .from = "state",
-          .wanted = wanted,
+          .wanted = {std::make_shared<const Catalog>(wanted), nullptr, restore::ValueScope::none},
           .places = {},
-          .manifest = nullptr,
-          .planning = nullptr,
-          .bindings = {},
-          .chosen = {std::make_shared<const std::vector<move::Transfer>>(1, transfer), {}, {}},
-          .method = std::nullopt,
-          .placed = {},
-          .staging = nullptr};
+          .chosen = {std::make_shared<const std::vector<move::Transfer>>(1, transfer), {}, {}}};
       std::vector<restore::Binding> bindings(1);
       bindings.front().tensors = {0};
       bindings.front().handles = {{.tensor = 0, .region = 0}};

@@ -17,25 +17,24 @@
 #include "restore/binding.hpp"
 #include "restore/planning.hpp"
 #include "restore/source.hpp"
+#include "restore/target.hpp"
 #include "restore/transfers.hpp"
 #include "shardwire/plan.hpp"
 
 namespace shardwire::restore {
 
-/// State that a successful restore leaves for the next one of the same catalog: plan, binding, addresses, staging.
+/// An attempt that has succeeded, kept for the next restore of the same catalog: plan, bindings, transfers and staging.
 /// Keeps no publication of this process and no lease alive.
-struct CachedRestore {
+struct ParkedAttempt {
   std::string from;
-  Catalog wanted;
-  TensorPlaces places;                       // of wanted
-  std::shared_ptr<const Manifest> manifest;  // of wanted; owners: see DescribedCatalog
-  ValueScope scope = ValueScope::none;       // of the values that it needs
+  Wanted wanted;
+  TensorPlaces places;  // of wanted
   Replicas replicas = Replicas::spread;
+  std::optional<Method> method{};  // the method requested
+  BoxCache placed{};
   std::shared_ptr<Planning> planning{};  // no other owner
   std::vector<Binding> bindings{};       // by index of the source
   ChosenTransfers chosen{};
-  std::optional<Method> method{};  // the method requested
-  BoxCache placed{};
   std::shared_ptr<move::StagingPool> staging{};
 };
 
@@ -46,20 +45,20 @@ bool same_memory(const Catalog& a, const Catalog& b);
 /// Whether a plan made from `a` holds for `b`: the same processes publish the same layouts.
 bool same_sources(const std::vector<wire::PublicationRecord>& a, const std::vector<wire::PublicationRecord>& b);
 
-/// The latest cached restores.
+/// The latest parked attempts: what makes repeated restores fast.
 class RestoreCache {
  public:
   /// Takes the state left by an earlier restore of such a catalog, for one user at a time; null if there is none.
-  std::unique_ptr<CachedRestore> take(const std::string& from, const Catalog& wanted, Replicas replicas);
-  void keep(std::unique_ptr<CachedRestore> cached);
+  std::unique_ptr<ParkedAttempt> take(const std::string& from, const Catalog& wanted, Replicas replicas);
+  void keep(std::unique_ptr<ParkedAttempt> parked);
   /// Drops states that use a lost source.
   void forget(const SourceLink* link);
   /// Releases the memory that this publication was read through.
   void unbind(const SourceLink* link, const std::string& publication);
-  void clear() { cached_.clear(); }
+  void clear() { parked_.clear(); }
 
  private:
-  std::vector<std::unique_ptr<CachedRestore>> cached_;  // latest last
+  std::vector<std::unique_ptr<ParkedAttempt>> parked_;  // latest last
 };
 
 // Work that a restore can skip because an earlier one of the same catalog has done it: planning, binding, and, for
@@ -70,10 +69,10 @@ class RestoreCache {
 
 /// How the sources of an earlier restore are leased. Pure. `bindings`: those of the earlier restore, with current
 /// records.
-[[nodiscard]] Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding* const> bindings,
+[[nodiscard]] Source::Leasing leasing_of(const ParkedAttempt& earlier, std::span<const Binding* const> bindings,
                                          Verify verify, std::optional<Method> method, const Catalog& wanted);
 
 /// Whether the transfers of an earlier restore apply to this one, unless a source was bound anew.
-[[nodiscard]] bool keeps_transfers(const CachedRestore& earlier, std::optional<Method> method, const Catalog& wanted);
+[[nodiscard]] bool keeps_transfers(const ParkedAttempt& earlier, std::optional<Method> method, const Catalog& wanted);
 
 }  // namespace shardwire::restore

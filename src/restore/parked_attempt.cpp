@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "restore/cached_restore.hpp"
+#include "restore/parked_attempt.hpp"
 
 #include <algorithm>
 
@@ -61,39 +61,39 @@ bool same_sources(const std::vector<wire::PublicationRecord>& a, const std::vect
       });
 }
 
-std::unique_ptr<CachedRestore> RestoreCache::take(const std::string& from, const Catalog& wanted, Replicas replicas) {
-  const auto found = std::find_if(cached_.begin(), cached_.end(), [&](const auto& one) {
-    return one->from == from && one->replicas == replicas && alike(one->wanted, wanted);
+std::unique_ptr<ParkedAttempt> RestoreCache::take(const std::string& from, const Catalog& wanted, Replicas replicas) {
+  const auto found = std::find_if(parked_.begin(), parked_.end(), [&](const auto& one) {
+    return one->from == from && one->replicas == replicas && alike(*one->wanted.catalog, wanted);
   });
-  if (found == cached_.end()) return nullptr;
+  if (found == parked_.end()) return nullptr;
   auto taken = std::move(*found);
-  cached_.erase(found);
+  parked_.erase(found);
   return taken;
 }
 
-void RestoreCache::keep(std::unique_ptr<CachedRestore> cached) {
+void RestoreCache::keep(std::unique_ptr<ParkedAttempt> parked) {
   // A trainer restores one catalog, or alternates between two. More would keep mappings of memory that peers have
   // freed.
-  constexpr std::size_t max_cached = 2;
+  constexpr std::size_t max_parked = 2;
   // Enough for the next restore to begin without page faults; the rest is freed.
   constexpr ByteCount max_staging = 64u << 20;
-  if (cached_.size() >= max_cached) cached_.erase(cached_.begin());
-  for (const auto& older : cached_) older->staging.reset();
-  for (Binding& binding : cached->bindings) {
-    if (binding.link && !binding.link->is_bound(cached->from, binding.generation)) binding.unbind();
+  if (parked_.size() >= max_parked) parked_.erase(parked_.begin());
+  for (const auto& older : parked_) older->staging.reset();
+  for (Binding& binding : parked->bindings) {
+    if (binding.link && !binding.link->is_bound(parked->from, binding.generation)) binding.unbind();
   }
-  if (cached->staging) cached->staging->trim(max_staging);
-  cached_.push_back(std::move(cached));
+  if (parked->staging) parked->staging->trim(max_staging);
+  parked_.push_back(std::move(parked));
 }
 
 void RestoreCache::forget(const SourceLink* link) {
-  std::erase_if(cached_, [&](const auto& one) {
+  std::erase_if(parked_, [&](const auto& one) {
     return std::ranges::any_of(one->bindings, [&](const Binding& binding) { return binding.link.get() == link; });
   });
 }
 
 void RestoreCache::unbind(const SourceLink* link, const std::string& publication) {
-  for (const auto& one : cached_) {
+  for (const auto& one : parked_) {
     if (one->from != publication) continue;
     for (Binding& binding : one->bindings) {
       if (binding.link.get() == link) binding.unbind();
@@ -101,7 +101,7 @@ void RestoreCache::unbind(const SourceLink* link, const std::string& publication
   }
 }
 
-Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding* const> bindings, Verify verify,
+Source::Leasing leasing_of(const ParkedAttempt& earlier, std::span<const Binding* const> bindings, Verify verify,
                            std::optional<Method> method, const Catalog& wanted) {
   if (verify != Verify::generation || !keeps_transfers(earlier, method, wanted)) return Source::Leasing::first;
   if (std::ranges::any_of(bindings, &Binding::digests)) return Source::Leasing::first;
@@ -120,8 +120,8 @@ Source::Leasing leasing_of(const CachedRestore& earlier, std::span<const Binding
   return in_place ? Source::Leasing::beside : Source::Leasing::first;
 }
 
-bool keeps_transfers(const CachedRestore& earlier, std::optional<Method> method, const Catalog& wanted) {
-  return earlier.method == method && same_memory(earlier.wanted, wanted);
+bool keeps_transfers(const ParkedAttempt& earlier, std::optional<Method> method, const Catalog& wanted) {
+  return earlier.method == method && same_memory(*earlier.wanted.catalog, wanted);
 }
 
 }  // namespace shardwire::restore
