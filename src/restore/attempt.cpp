@@ -193,7 +193,7 @@ void Attempt::begin() {
 void Attempt::move() {
   reports_.stage(Stage::move);
   make_engine();
-  ledger_.begin(*engine_, blocks_, transfers());
+  ledger_.begin(*engine_, transfers(), [this](std::size_t source) { return blocks_.can_check(source); });
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const Binding& binding = sources_[i]->binding();
     const auto& read_by = binding.path.read_by;

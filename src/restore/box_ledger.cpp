@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "move/traits.hpp"
-#include "restore/block_checks.hpp"
 
 namespace shardwire::restore {
 
@@ -28,10 +28,10 @@ void Corruption::add(std::span<const FoundCorrupt> found) {
   }
 }
 
-void BoxLedger::begin(move::Engine& engine, const BlockChecks& blocks, std::span<const move::Transfer> transfers) {
+void BoxLedger::begin(move::Engine& engine, std::span<const move::Transfer> transfers, CanCheck can_check) {
   engine_ = &engine;
-  blocks_ = &blocks;
   transfers_ = transfers;
+  can_check_ = std::move(can_check);
 }
 
 // --- sources that are lost, or are not reached ---
@@ -109,7 +109,7 @@ BoxLedger::Proof BoxLedger::proof_of(const move::Transfer& transfer) const {
   if (by != move::Carrier::mapping && by != move::Carrier::reads) return Proof::none;
   const Binding& binding = sources_[transfer.peer]->binding();
   if (by == move::Carrier::mapping) {
-    return word_says_live(binding) && blocks_->can_check(transfer.peer) ? Proof::all : Proof::none;
+    return word_says_live(binding) && can_check_(transfer.peer) ? Proof::all : Proof::none;
   }
   if (binding.digests) return Proof::none;  // compared with digests of the source, which a lost one does not take
   if (binding.word.is_mapped()) return word_says_live(binding) ? Proof::all : Proof::none;

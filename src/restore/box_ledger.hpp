@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,8 +21,6 @@
 #include "wire/messages.hpp"
 
 namespace shardwire::restore {
-
-class BlockChecks;
 
 /// A box that was not what its source published, and the wanted tensor that it belongs to.
 struct FoundCorrupt {
@@ -55,11 +54,13 @@ class Corruption {
 class BoxLedger {
  public:
   /// Ownership: borrows all.
-  BoxLedger(const Context& context, const Target& target, const Planning& planning, const Sources& sources)
+  BoxLedger(const SourceContext& context, const Target& target, const Planning& planning, const Sources& sources)
       : context_(context), target_(target), planning_(planning), sources_(sources) {}
 
-  /// The boxes come by these transfers. Ownership: borrows all.
-  void begin(move::Engine& engine, const BlockChecks& blocks, std::span<const move::Transfer> transfers);
+  /// Whether bytes that were loaded from a source's memory can be checked, if it is lost.
+  using CanCheck = std::function<bool(std::size_t source)>;
+  /// The boxes come by these transfers. Ownership: borrows engine and transfers.
+  void begin(move::Engine& engine, std::span<const move::Transfer> transfers, CanCheck can_check);
 
   // --- entries. Requires: begin() ---
 
@@ -126,13 +127,13 @@ class BoxLedger {
   /// What one holder was to deliver of a tensor comes from it, or all of that moves again: replicas may differ.
   [[nodiscard]] bool keeps_holders_apart() const { return target_.options.replicas != Replicas::spread; }
 
-  const Context& context_;
+  const SourceContext& context_;
   const Target& target_;
   const Planning& planning_;
   const Sources& sources_;
   move::Engine* engine_ = nullptr;  // null, and the next two empty, before begin()
-  const BlockChecks* blocks_ = nullptr;
   std::span<const move::Transfer> transfers_;
+  CanCheck can_check_;
   std::map<std::size_t, Left> left_;          // by lost or doubtful source
   std::vector<move::TransferPart> returned_;  // of live sources
   std::vector<move::TransferPart> rotten_;
