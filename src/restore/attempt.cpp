@@ -102,8 +102,14 @@ Attempt::Attempt(const Context& context, Reports reports, Target& target, Destin
       earlier_(std::move(earlier)),
       sources_(make_sources(context, *this, paths(), source_options(target),
                             bindings_for(*planning_, target, earlier_.parked.get(), failures))),
-      blocks_(context, sources_, reports_.failed, reports_.quieter, target.digests),
-      checks_(sources_.size()),
+      checks_(context.copies, sources_,
+              {.block_differs = [this](const Source& source,
+                                       const wire::RequestedBox& block) { ledger_.note_rotten(source, block); },
+               .parts_differ = [this](std::span<const move::TransferPart> parts,
+                                      std::span<const wire::RequestedBox> blocks) { on_parts_differ(parts, blocks); },
+               .failed = reports_.failed,
+               .quieter = reports_.quieter},
+              target.digests),
       ledger_(context, target, *planning_, sources_),
       retry_(context.clock),
       look_(context.clock, target.options.notice,
@@ -193,7 +199,7 @@ void Attempt::begin() {
 void Attempt::move() {
   reports_.stage(Stage::move);
   make_engine();
-  ledger_.begin(*engine_, transfers(), [this](std::size_t source) { return blocks_.can_check(source); });
+  ledger_.begin(*engine_, transfers(), [this](std::size_t source) { return checks_.can_check(source); });
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const Binding& binding = sources_[i]->binding();
     const auto& read_by = binding.path.read_by;
@@ -207,7 +213,7 @@ void Attempt::move() {
     sources_[i]->begin_moving();
   }
   engine_->add(chosen_.transfers);
-  blocks_.start(transfers());
+  checks_.start(transfers());
   for (const auto& source : sources_) {
     if (source->state() == Source::State::lost) drop(*source);
   }
@@ -317,7 +323,7 @@ void Attempt::peer_failed(std::uint32_t peer, const transport::Fault& fault) {
 void Attempt::digested(const move::TransferPart& part, const Digest128& digest) {
   const move::Carrier carrier = move::carrier_of(part.transfer->method);
   const bool published = sources_[part.transfer->peer]->binding().digests;
-  if (published && carrier == move::Carrier::mapping) return;  // see BlockChecks
+  if (published && carrier == move::Carrier::mapping) return;  // see ContentChecks
   if (target_.options.verify != Verify::digest && carrier != move::Carrier::reads) return;
   callbacks_.run([&] { checks_.add(part, is_spoilt(*part.transfer) ? flip_bit(part) : digest); });
 }
@@ -369,28 +375,16 @@ void Attempt::spoil() {
 // was read.
 void Attempt::on_moved() {
   reports_.stage(Stage::verify);
-  for (const auto& source : sources_) {
-    if (source->state() == Source::State::lost) checks_.forget(source->index());
-  }
-  const auto differ = [this](const Source& source, const wire::RequestedBox& block) {
-    ledger_.note_corrupt(source, std::span(&block, 1));
-    ledger_.note_rotten(source, block);
-  };
-  blocks_.check(transfers(), differ, [this] { compare_digests(); });
+  checks_.compare([this] { replicas_ ? replicas_->compare([this] { confirm(); }) : confirm(); });
 }
 
-// Parts that differ are moved again by another attempt, where that may help.
-void Attempt::compare_digests() {
-  const auto differ = [this](std::span<const move::TransferPart> parts, std::span<const wire::RequestedBox> blocks) {
-    const Source& source = *sources_[parts.front().transfer->peer];
-    if (!source.binding().digests) {
-      throw differing_parts(parts, *planning_, *target_.wanted.manifest, target_.catalog().layout_rank(),
-                            source.rank());
-    }
-    ledger_.note_rotten(parts);
-    blocks.empty() ? ledger_.note_corrupt(parts) : ledger_.note_corrupt(source, blocks);
-  };
-  checks_.ask(sources_, differ, [this] { replicas_ ? replicas_->compare([this] { confirm(); }) : confirm(); });
+void Attempt::on_parts_differ(std::span<const move::TransferPart> parts, std::span<const wire::RequestedBox> blocks) {
+  const Source& source = *sources_[parts.front().transfer->peer];
+  if (!source.binding().digests) {
+    throw differing_parts(parts, *planning_, *target_.wanted.manifest, target_.catalog().layout_rank(), source.rank());
+  }
+  ledger_.note_rotten(parts);
+  blocks.empty() ? ledger_.note_corrupt(parts) : ledger_.note_corrupt(source, blocks);
 }
 
 // A source looks at the lease, or at the generation that is read without one, before it sends a message
@@ -420,12 +414,12 @@ void Attempt::stop() {
   look_.stop();
   retry_.stop();
   if (replicas_) replicas_->stop();
-  blocks_.stop();
+  checks_.stop();
   if (engine_) engine_->stop();
 }
 
 bool Attempt::quiet(bool fabrics_dead) const {
-  if (!blocks_.idle() || (replicas_ && !replicas_->quiet())) return false;
+  if (!checks_.idle() || (replicas_ && !replicas_->quiet())) return false;
   return !engine_ || (fabrics_dead ? engine_->copies_idle() : engine_->idle());
 }
 

@@ -15,8 +15,8 @@
 
 #include "move/engine.hpp"
 #include "plan/replan.hpp"
-#include "restore/block_checks.hpp"
 #include "restore/box_ledger.hpp"
+#include "restore/content_checks.hpp"
 #include "restore/destination.hpp"
 #include "restore/parked_attempt.hpp"
 #include "restore/replica_checks.hpp"
@@ -36,7 +36,7 @@ enum class PathLoss : std::uint8_t {
 
 /// Carries out one plan, from its sources to verified bytes:
 ///
-///   sources (bind) ─► make_transfers, choose_methods ─► engine (move) ─► digests ─► ReplicaChecks ─► sources (confirm)
+///   sources (bind) ─► make_transfers, choose_methods ─► engine (move) ─► ContentChecks, ReplicaChecks ─► sources (confirm)
 ///
 /// Owns the sources, the engine with its staging, and the ledger of the boxes in place. What it cannot deliver, another attempt
 /// moves.
@@ -163,7 +163,7 @@ class Attempt final : private Source::Listener, private move::Requests, private 
   /// Posts all permitted transfers. Call it after every change.
   void advance();
   void on_moved();
-  void compare_digests();
+  void on_parts_differ(std::span<const move::TransferPart> parts, std::span<const wire::RequestedBox> blocks);
   void confirm();
   void refused_as_corrupt(const Source& source, std::uint64_t request, std::span<const wire::RequestedBox> blocks);
   void tell_probe();
@@ -214,8 +214,7 @@ class Attempt final : private Source::Listener, private move::Requests, private 
   Awaited awaited_ = Awaited::nothing;
   ChosenTransfers chosen_;
   std::unique_ptr<ReplicaChecks> replicas_;  // null: nothing to compare
-  BlockChecks blocks_;
-  DigestChecks checks_;
+  ContentChecks checks_;
   BoxLedger ledger_;
   std::shared_ptr<move::StagingPool> staging_;  // while it moves; owners: this, the engine, and the cache then
   Timer retry_;                                 // when only the rate limit delays a transfer

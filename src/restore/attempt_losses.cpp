@@ -72,8 +72,7 @@ void Attempt::on_lost(Source& source, const std::exception_ptr& error) {
            connects_again ? "it is connected again" : "what it has not delivered comes from other holders");
   if (engine_) {
     go_on();
-    checks_.forget(source.index());
-    blocks_.source_lost();
+    checks_.source_lost();
     return advance();
   }
   stop();  // nothing has moved: all of it is planned again

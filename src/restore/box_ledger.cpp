@@ -249,6 +249,7 @@ void BoxLedger::note_rotten(std::span<const move::TransferPart> parts) {
 }
 
 void BoxLedger::note_rotten(const Source& source, const wire::RequestedBox& block) {
+  note_corrupt(source, std::span(&block, 1));
   for (const move::Transfer& transfer : transfers_) {
     if (transfer.peer != source.index() || transfer.held_tensor != block.tensor) continue;
     if (const auto part = intersect(transfer.box, block.box)) rotten_.emplace_back(transfer, *part);

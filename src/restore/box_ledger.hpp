@@ -76,6 +76,7 @@ class BoxLedger {
   void note_returned(std::span<const move::TransferPart> parts);
   /// Parts in place do not count.
   void note_rotten(std::span<const move::TransferPart> parts);
+  /// Parts of a block that is not what the source has published. Errors: as note_corrupt().
   void note_rotten(const Source& source, const wire::RequestedBox& block);
   /// Not what the source has published. Errors: throws Error{corrupt} if this restore does not go on without it, and
   /// Error{transport_failed} for blocks of which nothing is read.
