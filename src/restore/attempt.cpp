@@ -459,7 +459,6 @@ std::unique_ptr<ParkedAttempt> Attempt::park() {
                     .places = target_.places,
                     .replicas = target_.options.replicas,
                     .method = target_.method,
-                    .placed = std::move(target_.placed),
                     .staging = take_staging()});
   for (const auto& source : sources_) parked->bindings.push_back(source->take_binding());
   parked->planning = std::move(planning_);

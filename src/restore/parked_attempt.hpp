@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "catalog/tensor_places.hpp"
-#include "geometry/strides.hpp"
-#include "memory/device.hpp"
 #include "move/staging.hpp"
 #include "restore/binding.hpp"
 #include "restore/planning.hpp"
 #include "restore/source.hpp"
 #include "restore/target.hpp"
 #include "restore/transfers.hpp"
-#include "shardwire/plan.hpp"
 
 namespace shardwire::restore {
 
@@ -31,7 +25,6 @@ struct ParkedAttempt {
   TensorPlaces places;  // of wanted
   Replicas replicas = Replicas::spread;
   std::optional<Method> method{};  // the method requested
-  BoxCache placed{};
   std::shared_ptr<Planning> planning{};  // no other owner
   std::vector<Binding> bindings{};       // by index of the source
   ChosenTransfers chosen{};
