@@ -58,7 +58,7 @@ void RoundsTask::begin_writing() {
     stop(Error(ErrorCode::cancelled, "the restore of this member has ended"));
     if (end_) end_->cause = RoundsFailed::Cause::restore;  // also if something else has stopped them before
   };
-  if (step_.writes && !step_.restore->begin(stopped)) stopped();
+  if (step_.writes && !step_.restore->open(stopped)) stopped();
 }
 
 // NCCL does not report that a member is gone or has stopped.

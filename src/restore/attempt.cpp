@@ -90,7 +90,7 @@ bool wants_digests(const RestoreOptions& options, const Sources& sources, std::s
 }  // namespace
 
 Attempt::Attempt(const Context& context, Reports reports, Target& target, DestinationEvents& events,
-                 PathFailures& failures, RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier)
+                 PathFailures& failures, RoundsStep* rounds, std::shared_ptr<Planning> planning, Earlier earlier)
     : context_(context),
       reports_(std::move(reports)),
       target_(target),
@@ -167,10 +167,23 @@ void Attempt::on_all_bound() {
       return begin();
     }
     BoundTransfers bound = make_transfers(*planning_, bindings_of(sources_), target_.destination(), paths());
-    if (rounds_ == nullptr) return choose(std::move(bound));
-    rounds_->ask(std::move(bound), bindings_of(sources_),
-                 callbacks_.wrap([this](BoundTransfers asked) { choose(std::move(asked)); }));
+    rounds_ == nullptr ? choose(std::move(bound)) : ask_rounds(std::move(bound));
   });
+}
+
+// All members decide together, unless that is known.
+void Attempt::ask_rounds(BoundTransfers bound) {
+  const std::vector<const Binding*> bindings = bindings_of(sources_);
+  std::vector<int> members;
+  for (const Binding* binding : bindings) members.push_back(binding->record.member);
+  rounds_->set_members(std::move(members));
+  const bool indirect = offer_rounds(bound, bindings, rounds_->group());
+  auto decided = [this, bound = std::move(bound)](bool in_rounds) mutable {
+    decide_rounds(bound, in_rounds);
+    choose(std::move(bound));
+  };
+  if (!rounds_->group().undecided) return decided(true);
+  rounds_->report_paths(indirect, callbacks_.wrap(std::move(decided)));
 }
 
 void Attempt::choose(BoundTransfers bound) {

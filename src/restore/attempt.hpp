@@ -20,7 +20,7 @@
 #include "restore/destination.hpp"
 #include "restore/parked_attempt.hpp"
 #include "restore/replica_checks.hpp"
-#include "restore/rounds_share.hpp"
+#include "restore/rounds_step.hpp"
 #include "restore/source.hpp"
 #include "restore/source_rules.hpp"
 #include "restore/target.hpp"
@@ -65,7 +65,7 @@ class Attempt final : private Source::Listener, private move::Requests, private 
   /// `failures`: of the restore's earlier attempts, too. `rounds`: null if there are none. Ownership: borrows all but
   /// `reports`, `planning` and `earlier`.
   Attempt(const Context& context, Reports reports, Target& target, DestinationEvents& events, PathFailures& failures,
-          RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier);
+          RoundsStep* rounds, std::shared_ptr<Planning> planning, Earlier earlier);
 
   void start();
   /// Call it often: checks that silent sources are alive.
@@ -156,6 +156,7 @@ class Attempt final : private Source::Listener, private move::Requests, private 
   void await(Awaited what);
   void go_on();
   void on_all_bound();
+  void ask_rounds(BoundTransfers bound);
   void choose(BoundTransfers bound);
   void begin();
   void move();
@@ -206,7 +207,7 @@ class Attempt final : private Source::Listener, private move::Requests, private 
   Target& target_;
   DestinationEvents& events_;
   PathFailures& failures_;
-  RoundsShare* rounds_;
+  RoundsStep* rounds_;
   Callbacks callbacks_;
   std::shared_ptr<Planning> planning_;  // owners: this, and what another attempt takes over once this one is released
   Earlier earlier_;

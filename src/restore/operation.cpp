@@ -115,9 +115,7 @@ RestoreOperation::RestoreOperation(const Context& context, std::shared_ptr<detai
   if (!request.exchange) return;
   discovery_.plan_together();
   target_.exchange_losses = request.exchange->losses;
-  if (!request.exchange->rounds) return;
-  rounds_ = std::make_unique<RoundsShare>(std::move(request.exchange->rounds),
-                                          [this](const std::exception_ptr& error) { fail(error); });
+  rounds_ = std::move(request.exchange->rounds);
 }
 
 void RestoreOperation::start() {

@@ -18,7 +18,7 @@
 #include "restore/discovery.hpp"
 #include "restore/holder_search.hpp"
 #include "restore/report.hpp"
-#include "restore/rounds_share.hpp"
+#include "restore/rounds_step.hpp"
 #include "restore/state.hpp"
 #include "restore/target.hpp"
 
@@ -155,7 +155,7 @@ class RestoreOperation final : public Operation {
   Callbacks callbacks_;
   std::unique_ptr<ParkedAttempt> earlier_;  // null: none, or unusable
   Target target_;
-  std::unique_ptr<RoundsShare> rounds_;  // null where there are none
+  std::shared_ptr<RoundsStep> rounds_;  // null where there are none; owners: this and the exchange
   Discovery discovery_;
   std::shared_ptr<Planning> planned_;     // of a restore that stands at its values; else null
   std::unique_ptr<HolderSearch> search_;  // until the attempt at what is missing begins; null: none

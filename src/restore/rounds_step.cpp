@@ -9,6 +9,17 @@ void RoundsStep::report_paths(bool indirect, std::function<void(bool)> decided) 
   indirect_.tell(stopped_);
 }
 
+void RoundsStep::begin(std::span<const move::Transfer* const> transfers, std::function<void(bool)> ended) {
+  std::vector<Item> items;
+  for (const move::Transfer* transfer : transfers) {
+    items.push_back({members_.at(transfer->peer),
+                     transfer->held_tensor,
+                     transfer->copy->run_bytes(),
+                     {transfer->box, transfer->wanted, transfer->item_bytes, transfer->target}});
+  }
+  offer(std::move(items), std::move(ended));
+}
+
 void RoundsStep::offer(std::vector<Item> items, std::function<void(bool)> closed) {
   items_.value = std::move(items);
   closed_ = std::move(closed);
@@ -38,7 +49,7 @@ void RoundsStep::on_offer(std::function<void(std::optional<std::vector<Item>>)> 
   items_.tell(stopped_);
 }
 
-bool RoundsStep::begin(std::function<void()> stopped) {
+bool RoundsStep::open(std::function<void()> stopped) {
   if (stopped_) return false;
   writing_ = true;
   on_stop_ = std::move(stopped);

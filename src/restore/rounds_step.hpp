@@ -6,11 +6,13 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "move/collective.hpp"
+#include "move/requests.hpp"
 
 namespace shardwire {
 
@@ -39,11 +41,11 @@ struct RoundsGroup {
 ///   restore                     exchange
 ///   report_paths(indirect)  ->  on_paths       only if undecided
 ///                           <-  decide
-///   offer(items)            ->  on_offer
-///                           <-  begin .. close
+///   begin(transfers)        ->  on_offer
+///                           <-  open .. close
 ///
 /// Threads: loop thread only, apart from group().
-class RoundsStep {
+class RoundsStep final : public move::CollectiveRounds {
  public:
   /// A piece that is received from another member.
   struct Item {
@@ -58,14 +60,17 @@ class RoundsStep {
 
   // --- of the restore ---
 
+  /// The members that the restore reads from, by peer of its transfers.
+  void set_members(std::vector<int> members) { members_ = std::move(members); }
   /// Whether some bytes have no direct path. `decided` runs with the decision of all members.
   void report_paths(bool indirect, std::function<void(bool in_rounds)> decided);
-  /// Everything that comes in rounds. `closed` runs when they have ended, unless stop() is called before.
+  /// Offers everything that comes in rounds. Requires: set_members().
+  void begin(std::span<const move::Transfer* const> transfers, std::function<void(bool received)> ended) override;
+  /// As begin(), with the items.
   void offer(std::vector<Item> items, std::function<void(bool received)> closed);
   /// The restore has ended or stopped: rounds that write for it have to end.
-  void stop();
-  /// The rounds may be writing into the destination.
-  [[nodiscard]] bool writing() const { return writing_; }
+  void stop() override;
+  [[nodiscard]] bool writing() const override { return writing_; }
 
   // --- of the exchange ---
 
@@ -76,7 +81,7 @@ class RoundsStep {
   void on_offer(std::function<void(std::optional<std::vector<Item>> items)> done);
   /// Permits writes to the destination until close(). `stopped` runs if the restore stops meanwhile. False: it has
   /// stopped already.
-  bool begin(std::function<void()> stopped);
+  bool open(std::function<void()> stopped);
   void close(bool received);
 
  private:
@@ -92,6 +97,7 @@ class RoundsStep {
   };
 
   RoundsGroup group_;
+  std::vector<int> members_;  // by peer
   Statement<bool> indirect_;
   Statement<std::vector<Item>> items_;
   std::function<void(bool)> decided_;

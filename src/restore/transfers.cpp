@@ -208,6 +208,29 @@ void check_messages(const move::Transfer& transfer, const Binding& binding) {
               std::vector<Rank>{binding.layout_rank});
 }
 
+// For people.
+std::string why_not_in_rounds(const move::Transfer& transfer, const Binding& binding, const RoundsGroup* rounds) {
+  if (rounds == nullptr) {
+    return "; rounds are of exchanges, and between members with device memory, or between all where none has any";
+  }
+  const auto name = [](std::optional<int> device) {
+    if (!device) return std::string("unknown memory");
+    if (*device == RoundsGroup::nowhere) return std::string("no memory");
+    return *device == memory::on_host ? "host memory" : fmt::format("memory of device {}", *device);
+  };
+  const auto source = binding.device_at_source(binding.position_of(transfer.held_tensor));
+  return fmt::format("; from {} there to {} here, and rounds of {} move {} to {}", name(source),
+                     name(transfer.target_device), rounds->collective, name(rounds->device_of(binding.record.member)),
+                     name(rounds->device_of(rounds->member)));
+}
+
+// Mapped, or read by hardware.
+bool has_direct_path(const move::Offer& offer, const Binding& binding) {
+  if (offer.has(Carrier::mapping)) return true;
+  return offer.has_unstaged(Carrier::reads) && binding.path.read_by &&
+         !binding.connected[*binding.path.read_by].path.reads_need_peer;
+}
+
 }  // namespace
 
 const PlacedBox& box_around(const PlacedBoxes& boxes, const Box& box) {
@@ -307,25 +330,25 @@ move::Predictions choose_methods(const BoundTransfers& bound, std::span<const Bi
   return predictions;
 }
 
-std::string why_not_in_rounds(const move::Transfer& transfer, const Binding& binding, const RoundsGroup* rounds) {
-  if (rounds == nullptr) {
-    return "; rounds are of exchanges, and between members with device memory, or between all where none has any";
+bool offer_rounds(BoundTransfers& bound, std::span<const Binding* const> bindings, const RoundsGroup& group) {
+  bool indirect = false;
+  for (std::size_t i = 0; i < bound.offers.size(); ++i) {
+    const move::Transfer& transfer = (*bound.transfers)[i];
+    const Binding& binding = *bindings[transfer.peer];
+    if (binding.is_own()) continue;
+    const std::size_t position = binding.position_of(transfer.held_tensor);
+    if (!may_come_in_rounds(binding, position, transfer.target_device, &group)) continue;
+    bound.offers[i].add(Carrier::rounds, group.collective);
+    indirect = indirect || !has_direct_path(bound.offers[i], binding);
   }
-  const auto name = [](std::optional<int> device) {
-    if (!device) return std::string("unknown memory");
-    if (*device == RoundsGroup::nowhere) return std::string("no memory");
-    return *device == memory::on_host ? "host memory" : fmt::format("memory of device {}", *device);
-  };
-  const auto source = binding.device_at_source(binding.position_of(transfer.held_tensor));
-  return fmt::format("; from {} there to {} here, and rounds of {} move {} to {}", name(source),
-                     name(transfer.target_device), rounds->collective, name(rounds->device_of(binding.record.member)),
-                     name(rounds->device_of(rounds->member)));
+  return indirect;
 }
 
-bool has_direct_path(const move::Offer& offer, const Binding& binding) {
-  if (offer.has(Carrier::mapping)) return true;
-  return offer.has_unstaged(Carrier::reads) && binding.path.read_by &&
-         !binding.connected[*binding.path.read_by].path.reads_need_peer;
+void decide_rounds(BoundTransfers& bound, bool in_rounds) {
+  for (move::Offer& offer : bound.offers) {
+    if (!offer.has(Carrier::rounds)) continue;
+    in_rounds ? offer.keep_only(Carrier::rounds) : offer.remove(Carrier::rounds);
+  }
 }
 
 }  // namespace shardwire::restore

@@ -74,9 +74,9 @@ move::Predictions choose_methods(const BoundTransfers& bound, std::span<const Bi
                                  const Planning& planning, const Destination& destination, const CostModel& costs,
                                  std::optional<Method> forced, const RoundsGroup* rounds);
 
-/// Why rounds do not carry a transfer; for people.
-std::string why_not_in_rounds(const move::Transfer& transfer, const Binding& binding, const RoundsGroup* rounds);
-/// The transfer is mapped, or read by hardware.
-bool has_direct_path(const move::Offer& offer, const Binding& binding);
+/// Adds rounds to the methods of all that they may carry. Whether some of it is neither mapped nor read by hardware. Pure.
+bool offer_rounds(BoundTransfers& bound, std::span<const Binding* const> bindings, const RoundsGroup& group);
+/// Leaves these bytes to rounds, or takes rounds from the methods again. Pure.
+void decide_rounds(BoundTransfers& bound, bool in_rounds);
 
 }  // namespace shardwire::restore
