@@ -24,7 +24,7 @@ struct ParkedAttempt {
   Wanted wanted;
   TensorPlaces places;  // of wanted
   Replicas replicas = Replicas::spread;
-  std::optional<Method> method{};  // the method requested
+  std::optional<Method> method{};        // the method requested
   std::shared_ptr<Planning> planning{};  // no other owner
   std::vector<Binding> bindings{};       // by index of the source
   ChosenTransfers chosen{};

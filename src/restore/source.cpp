@@ -254,7 +254,8 @@ Sources make_sources(const SourceContext& context, Source::Listener& listener, c
 }
 
 bool have_reached(const Sources& sources, Source::State state) {
-  return std::ranges::all_of(sources, [&](const auto& source) { return source->state() >= state; });
+  return std::ranges::all_of(
+      sources, [&](const auto& one) { return one->state() >= state && one->state() != Source::State::withdrawn; });
 }
 
 std::vector<const Binding*> bindings_of(const Sources& sources) {

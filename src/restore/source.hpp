@@ -199,7 +199,7 @@ using Sources = std::vector<std::unique_ptr<Source>>;
 /// One for each binding. Ownership: as Source.
 Sources make_sources(const SourceContext& context, Source::Listener& listener, const PathInputs& paths,
                      const Source::Options& options, std::vector<Binding> bindings);
-/// Each source is in this state, in a later one, or lost.
+/// Each source is in this state, in a later one, or lost. One that has withdrawn reaches none.
 bool have_reached(const Sources& sources, Source::State state);
 std::vector<const Binding*> bindings_of(const Sources& sources);
 /// Their progress as long as they move no bytes.

@@ -10,7 +10,7 @@
 
 namespace shardwire::restore {
 
-/// Opens one fabric with the source over one fabric: prepares the fabric's sockets, requests the source's handles, imports
+/// Binds the source over one fabric: prepares the fabric's sockets, requests the source's handles, imports
 /// them, and reads the generation word once, since a reachable network may still carry no data. Tries a second time if
 /// the sockets had ended before use, or if a read failed that other operations may have spoilt.
 class SourceFabrics::Opening {

@@ -72,6 +72,15 @@ BOOST_AUTO_TEST_CASE(a_lost_source_is_not_awaited) {
   BOOST_TEST(have_reached(bench.sources, State::released));
 }
 
+BOOST_AUTO_TEST_CASE(a_source_that_has_withdrawn_reaches_nothing) {
+  Bench bench(1);
+  bench.sources[0]->start(Source::Leasing::first);
+  bench.made.link->refuse(ErrorCode::withdrawn);
+  BOOST_TEST((bench.sources[0]->state() == State::withdrawn));
+  BOOST_TEST(!have_reached(bench.sources, State::bound));
+  BOOST_TEST(!have_reached(bench.sources, State::released));
+}
+
 BOOST_AUTO_TEST_CASE(no_sources_have_reached_every_state) {
   const Bench bench(0);
   BOOST_TEST(have_reached(bench.sources, State::bound));
