@@ -160,10 +160,7 @@ ExchangeBarriers::Values ExchangeBarriers::gather(const std::string& name, const
                                                   Gathers::Kind kind, Wait wait) {
   Awaited<Values> values = begin_on<Values>(*context_.loop, [&](const Answer<Values>& answer) {
     Membership& membership = context_.membership;
-    const std::uint64_t request =
-        membership.gather(name, value, kind, timeout, [answer](Values all, const std::exception_ptr& error) {
-          error ? answer.fail(error) : answer.give(std::move(all));
-        });
+    const std::uint64_t request = membership.gather(name, value, kind, timeout, answer);
     if (wait == Wait::until_given_up) guard_wait([&membership, request] { membership.quit_gather(request); });
   });
   return values.take(context_.interruption);

@@ -216,8 +216,7 @@ void SessionState::join(WallClock::time_point began) {
   }
   use_job_key(contact.job_key);
   Awaited<void> joined = begin_on<void>(*loop_, [&](const Answer<void>& answer) {
-    core_->membership().join(contact.addresses, left(),
-                             [answer](const std::exception_ptr& error) { error ? answer.fail(error) : answer.give(); });
+    core_->membership().join(contact.addresses, left(), answer);
   });
   // The stored address may be that of an earlier member 0.
   while (stored && bootstrap.rank != 0 && !joined.ready_within(store_interval)) {
@@ -271,7 +270,7 @@ std::vector<SocketAddress> SessionState::find_rendezvous(WallClock::time_point b
 void SessionState::meet_keeper() {
   const auto deadline = WallClock::now() + keeper_patience;
   Awaited<void> met = begin_on<void>(*loop_, [&](const Answer<void>& answer) {
-    core_->meet_keeper([answer](const std::exception_ptr& error) { error ? answer.fail(error) : answer.give(); });
+    core_->meet_keeper(answer);
   });
   std::string why_not;
   while (why_not.empty() && !met.ready_within(Interruption::interval)) {
@@ -548,14 +547,10 @@ void SessionState::post(Loop& loop, const std::shared_ptr<RestoreState>& state, 
   });
 }
 
-std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Duration timeout,
-                                        const Interruption& interruption) {
+std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Duration timeout) {
   require_member("gather");
-  return await<std::vector<Bytes>>(*waiting_in("gather"), interruption, [&](const auto& answer) {
-    core_->membership().gather(name, value, Gathers::Kind::stays, timeout,
-                               [answer](std::vector<Bytes> values, const std::exception_ptr& error) {
-                                 error ? answer.fail(error) : answer.give(std::move(values));
-                               });
+  return await<std::vector<Bytes>>(*waiting_in("gather"), interruption_, [&](const auto& answer) {
+    core_->membership().gather(name, value, Gathers::Kind::stays, timeout, answer);
   });
 }
 
@@ -565,9 +560,7 @@ std::vector<Bytes> SessionState::gather_in(const char* call, const Bytes& value,
   std::uint64_t request = 0;
   Awaited<std::vector<Bytes>> all_came = begin_on<std::vector<Bytes>>(*loop, [&](const auto& answer) {
     request = core_->membership().gather(fmt::format("shardwire.{}", call), value, Gathers::Kind::while_waiting,
-                                         timeout, [answer](std::vector<Bytes> values, const std::exception_ptr& error) {
-                                           error ? answer.fail(error) : answer.give(std::move(values));
-                                         });
+                                         timeout, answer);
   });
   return all_came.take(interruption_, [&] {
     loop->post([this, request] {
@@ -586,19 +579,13 @@ JobLayout SessionState::gather_layouts(const Catalog& catalog, Duration timeout)
 
 std::vector<PeerPath> SessionState::paths(const std::string& from, Duration timeout) {
   return await<std::vector<PeerPath>>(*waiting_in("paths"), interruption_, [&](const auto& answer) {
-    core_->start(std::make_unique<restore::PathSurvey>(
-        core_->context(), from, timeout, [answer](std::vector<PeerPath> paths, const std::exception_ptr& error) {
-          error ? answer.fail(error) : answer.give(std::move(paths));
-        }));
+    core_->start(std::make_unique<restore::PathSurvey>(core_->context(), from, timeout, answer));
   });
 }
 
 Inventory SessionState::inventory(restore::InventoryTask::Request request) {
   return await<Inventory>(*waiting_in("inventory"), interruption_, [&](const auto& answer) {
-    core_->start(std::make_unique<restore::InventoryTask>(
-        core_->context(), std::move(request), [answer](Inventory inventory, const std::exception_ptr& error) {
-          error ? answer.fail(error) : answer.give(std::move(inventory));
-        }));
+    core_->start(std::make_unique<restore::InventoryTask>(core_->context(), std::move(request), answer));
   });
 }
 

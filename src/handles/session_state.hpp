@@ -115,9 +115,7 @@ class SHARDWIRE_LOCAL SessionState final : public std::enable_shared_from_this<S
 
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options);
   std::shared_ptr<ExchangeState> start_exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options);
-  std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout) {
-    return gather(name, std::move(value), timeout, interruption_);
-  }
+  std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
   void barrier(Duration timeout);
   JobLayout gather_layouts(const Catalog& catalog, Duration timeout);
   std::vector<PeerPath> paths(const std::string& from, Duration timeout);
@@ -184,7 +182,6 @@ class SHARDWIRE_LOCAL SessionState final : public std::enable_shared_from_this<S
   void resume(const std::shared_ptr<RestoreState>& state, restore::Request request);
   void post(Loop& loop, const std::shared_ptr<RestoreState>& state, restore::Request request,
             WallClock::time_point began, double join_seconds);
-  std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout, const Interruption& interruption);
   /// A gather of the public call of that name. The value of this member counts while it waits.
   std::vector<Bytes> gather_in(const char* call, const Bytes& value, Duration timeout);
   ExchangeResult run_exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,

@@ -5,6 +5,7 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "runtime/interruption.hpp"
@@ -28,6 +29,16 @@ class Answer {
     promise_->set_value(std::forward<Value>(value)...);
   }
   void fail(const std::exception_ptr& error) const { promise_->set_exception(error); }
+  /// As the callback of an operation that ends with a result, or with an error. Null: it has none.
+  template <typename Value>
+  void operator()(Value&& value, const std::exception_ptr& error) const {
+    error ? fail(error) : give(std::forward<Value>(value));
+  }
+  void operator()(const std::exception_ptr& error) const
+    requires std::is_void_v<Result>
+  {
+    error ? fail(error) : give();
+  }
 
  private:
   std::shared_ptr<std::promise<Result>> promise_;  // owners: all copies of this answer

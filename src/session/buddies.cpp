@@ -200,10 +200,7 @@ std::vector<int> BuddyCopies::make_all(const detail::PublicationState& of) {
                                             .patience = patience,
                                             .timeout = search_limit};
   const Found found = await<Found>(*host_.running(), interruption_, [&](const Answer<Found>& answer) {
-    host_.start(std::make_unique<restore::BuddyTask>(host_.context(), request,
-                                                     [answer](Found copies, const std::exception_ptr& error) {
-                                                       error ? answer.fail(error) : answer.give(std::move(copies));
-                                                     }));
+    host_.start(std::make_unique<restore::BuddyTask>(host_.context(), request, answer));
   });
   {
     const std::lock_guard lock(mutex_);
@@ -242,9 +239,7 @@ void BuddyCopies::wait_for_others(const detail::PublicationState& of, const std:
   const restore::CopiesMade::Request others{
       .name = of.name, .step = of.step, .members = holders, .timeout = limit_for(bytes, of.buddy_bytes_per_second)};
   await<void>(*host_.running(), interruption_, [&](const Answer<void>& answer) {
-    host_.start(std::make_unique<restore::CopiesMade>(
-        host_.context(), others,
-        [answer](const std::exception_ptr& error) { error ? answer.fail(error) : answer.give(); }));
+    host_.start(std::make_unique<restore::CopiesMade>(host_.context(), others, answer));
   });
 }
 

@@ -64,6 +64,17 @@ BOOST_AUTO_TEST_CASE(failures_come_back_as_they_are) {
   BOOST_CHECK(code_of(fail) == ErrorCode::peer_lost);
 }
 
+BOOST_AUTO_TEST_CASE(an_answer_is_the_callback_of_an_operation) {
+  const auto end_with = [](const std::function<void(int, const std::exception_ptr&)>& done,
+                           const std::exception_ptr& error) { done(5, error); };
+  BOOST_TEST(await<int>(loop, [&](const auto& answer) { end_with(answer, nullptr); }) == 5);
+  const auto fail = [&] { await<int>(loop, [&](const auto& answer) { end_with(answer, lost("operation")); }); };
+  BOOST_CHECK(code_of(fail) == ErrorCode::peer_lost);
+  await<void>(loop, [](const std::function<void(const std::exception_ptr&)>& done) { done(nullptr); });
+  const auto fail_void = [&] { await<void>(loop, [](const auto& answer) { answer(lost("operation")); }); };
+  BOOST_CHECK(code_of(fail_void) == ErrorCode::peer_lost);
+}
+
 BOOST_AUTO_TEST_CASE(a_caller_can_look_whether_the_answer_is_there) {
   std::optional<Answer<int>> kept;
   Awaited<int> result = begin_on<int>(loop, [&](const Answer<int>& answer) { kept = answer; });
