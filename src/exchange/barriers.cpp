@@ -265,7 +265,8 @@ void ExchangeBarriers::send_failure() {
   const Error own = current_error();
   wire::ExchangeNote note;
   if (!reason_known_) note.failure = {own.code(), own.what()};
-  if (exchange_ != 0 && !reason_known_) give_up(own);
+  // The others miss a session that ends: that is no failure of the exchange.
+  if (exchange_ != 0 && !reason_known_ && context_.is_open()) give_up(own);
   if (left() == Duration::zero()) return;  // the others' deadline is the same
   std::vector<wire::ExchangeNote> notes;
   try {

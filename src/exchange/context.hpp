@@ -28,6 +28,7 @@ struct ExchangeContext : RoundsContext {
   std::function<void(LogLevel level, const std::string& text)> log;
 
   // Threads: that of the exchange.
+  std::function<bool()> is_open;  ///< false once the session ends
   /// Refuses wanted memory that is const, or overlaps itself or other publications of this member. Waits for its
   /// events; returns its places.
   std::function<TensorPlaces(const Catalog& wanted)> check_destination;

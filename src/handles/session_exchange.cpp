@@ -29,6 +29,7 @@ ExchangeContext SessionState::exchange_context(const Interruption& interruption,
         core_->membership(),
         [this](std::function<void()> changed) { core_->on_directory_changed(std::move(changed)); },
         [this](LogLevel level, const std::string& text) { core_->log(level, text); },
+        [this] { return open_loop() != nullptr; },
         [this, &interruption](const Catalog& wanted) {
           TensorPlaces places = places_of(wanted);
           require_writable(wanted, places);

@@ -49,8 +49,8 @@ class Listing final : public Operation {
     const auto record = core_.directory().publication(name_, core_.member());
     if (given_ || !record || record->generation != generation_) return;
     given_ = true;
-    listed_.give();
     core_.finished(*this);
+    listed_.give();
   }
   void abandon() override {}
 
@@ -98,7 +98,7 @@ std::shared_ptr<PublicationState> SessionState::publish_kept(const KeptSnapshot&
   publication->interruption = interruption_;
   list(publication);
   // A session that joins or gathers afterwards has to see it. Member 0 lists it once it has told all.
-  const Awaited<void> listed = begin_on<void>(*loop, [&](const Answer<void>& answer) {
+  Awaited<void> listed = begin_on<void>(*loop, [&](const Answer<void>& answer) {
     core_->publish(publication);
     core_->start(std::make_unique<Listing>(*core_, *publication, answer));
   });
@@ -108,6 +108,7 @@ std::shared_ptr<PublicationState> SessionState::publish_kept(const KeptSnapshot&
       throw Error(ErrorCode::timed_out, "member 0 does not answer", std::vector<Rank>{Rank{0}});
     }
   }
+  listed.take();  // throws if the session has ended meanwhile
   return publication;
 }
 
