@@ -74,13 +74,8 @@ def _plain_scalars() -> ContextManager[Any]:
     return mock.patch.object(optimizers.Optimized, "local", local)
 
 
-def _no_extra_states() -> ContextManager[Any]:
-    catalog = importlib.import_module("shardwire.torch._catalog")
-    return mock.patch.object(catalog.ModelCatalog, "extra_states", _nothing)
-
-
 FAULTS: dict[str, Fault] = {
-    "extra state of modules is not sent": Fault(_no_extra_states),
+    "extra state of modules is not sent": Fault(_in("_catalog", extra_states=_nothing)),
     "entries of no parameter are dropped": Fault(_in("_publish", entries=_nothing)),
     "lazy views are taken for what lies in memory": Fault(
         _in("_entries", memory_of=lambda key, tensor: tensor.untyped_storage()),
