@@ -252,7 +252,7 @@ std::string awaited_text(const Situation& situation) {
   const auto steps = by_step(sources);
   for (const int rank : steps.rbegin()->second) behind.erase(rank);
   if (behind.empty()) return "";
-  return fmt::format("{} to publish step {} of '{}'", source_ranks_text({behind.begin(), behind.end()}),
+  return fmt::format("{} to publish step {} of '{}'", source_ranks_text(std::vector<int>(behind.begin(), behind.end())),
                      steps.rbegin()->first, situation.from);
 }
 
