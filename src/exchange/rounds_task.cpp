@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "shardwire/options.hpp"
+
 namespace shardwire {
 
 namespace {
