@@ -215,9 +215,8 @@ void SessionState::join(WallClock::time_point began) {
     loop_->fill_random(contact.job_key);
   }
   use_job_key(contact.job_key);
-  Awaited<void> joined = begin_on<void>(*loop_, [&](const Answer<void>& answer) {
-    core_->membership().join(contact.addresses, left(), answer);
-  });
+  Awaited<void> joined = begin_on<void>(
+      *loop_, [&](const Answer<void>& answer) { core_->membership().join(contact.addresses, left(), answer); });
   // The stored address may be that of an earlier member 0.
   while (stored && bootstrap.rank != 0 && !joined.ready_within(store_interval)) {
     interruption_.check();
@@ -269,9 +268,7 @@ std::vector<SocketAddress> SessionState::find_rendezvous(WallClock::time_point b
 // The keeper publishes what it holds before it answers. Without it the job goes on, with less behind it.
 void SessionState::meet_keeper() {
   const auto deadline = WallClock::now() + keeper_patience;
-  Awaited<void> met = begin_on<void>(*loop_, [&](const Answer<void>& answer) {
-    core_->meet_keeper(answer);
-  });
+  Awaited<void> met = begin_on<void>(*loop_, [&](const Answer<void>& answer) { core_->meet_keeper(answer); });
   std::string why_not;
   while (why_not.empty() && !met.ready_within(Interruption::interval)) {
     interruption_.check();
