@@ -34,9 +34,7 @@ class Answer {
   void operator()(Value&& value, const std::exception_ptr& error) const {
     error ? fail(error) : give(std::forward<Value>(value));
   }
-  void operator()(const std::exception_ptr& error) const
-    requires std::is_void_v<Result>
-  {
+  void operator()(const std::exception_ptr& error) const requires std::is_void_v<Result> {
     error ? fail(error) : give();
   }
 
