@@ -9,8 +9,7 @@
 
 #include "restore/parked_attempt.hpp"
 #include "restore/publishers.hpp"
-#include "support/list_of.hpp"
-#include "support/ranks_of.hpp"
+#include "restore/verdict.hpp"
 
 namespace shardwire::restore {
 
@@ -516,15 +515,14 @@ void Discovery::failed(const std::exception_ptr& error) {
 }
 
 void Discovery::begin_anew(const Records& stale) {
-  std::set<int> ranks;
-  for (const wire::PublicationRecord& record : stale) ranks.insert(record.layout_rank);
-  const std::vector<int> named(ranks.begin(), ranks.end());
-  const std::string why = fmt::format("source rank{} {} withdrew '{}'", named.size() == 1 ? "" : "s",
-                                      support::runs_of(named), options_.name);
+  std::set<Rank> ranks;
+  for (const wire::PublicationRecord& record : stale) ranks.insert(Rank{record.layout_rank});
+  const std::vector<Rank> named(ranks.begin(), ranks.end());
+  const std::string why = fmt::format("{} withdrew '{}'", source_ranks_text(named), options_.name);
   context_.log(LogLevel::info,
                fmt::format("restore of '{}': {}, which the directory does not know yet", options_.name, why));
   events_.stale(stale);
-  restart(Error(ErrorCode::withdrawn, why, support::ranks_of(named)));
+  restart(Error(ErrorCode::withdrawn, why, named));
 }
 
 // Errors: throws Error{peer_lost} if publications of the step may exist that this member does not hear of.

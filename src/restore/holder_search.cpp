@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "restore/verdict.hpp"
-#include "support/list_of.hpp"
 
 namespace shardwire::restore {
 
@@ -86,12 +85,6 @@ LaterPlan plan_with(Planning planning, std::span<const PieceBox> missing, const 
   planning.plan.gaps.clear();  // what was settled when the restore was planned
   planning.schedule = planner.schedule(planning.plan);
   return {std::make_shared<Planning>(std::move(planning)), std::move(carried.boxes)};
-}
-
-std::string source_ranks_text(const std::vector<Rank>& ranks) {
-  std::vector<int> numbers;
-  for (const Rank rank : ranks) numbers.push_back(to_int(rank));
-  return fmt::format("source rank{} {}", ranks.size() == 1 ? "" : "s", support::runs_of(numbers));
 }
 
 ByteCount bytes_missing(const Unfinished& unfinished, const Manifest& wanted) {

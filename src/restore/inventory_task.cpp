@@ -135,9 +135,7 @@ void InventoryTask::timed_out() {
     absent = inventory.absent;
     what = all.empty() ? "nobody publishes it" : fmt::format("it is published {}", steps_text(all));
     if (inventory.publishers.empty() || absent.empty()) return;
-    std::vector<int> ranks;
-    for (const Rank rank : absent) ranks.push_back(to_int(rank));
-    what += fmt::format(", not at step {} by {}", inventory.step, source_ranks_text(ranks));
+    what += fmt::format(", not at step {} by {}", inventory.step, source_ranks_text(absent));
   });
   if (!done_) return;
   const std::string step = request_.step ? fmt::format("step {} of ", *request_.step) : "";

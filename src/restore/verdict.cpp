@@ -17,13 +17,13 @@
 
 namespace shardwire::restore {
 
-std::string source_ranks_text(const std::vector<int>& ranks) {
-  return fmt::format("source rank{} {}", ranks.size() == 1 ? "" : "s", support::runs_of(ranks));
-}
-
 namespace {
 
 constexpr std::size_t max_named = 8;
+
+std::string source_ranks_text(const std::vector<int>& ranks) {
+  return fmt::format("source rank{} {}", ranks.size() == 1 ? "" : "s", support::runs_of(ranks));
+}
 
 std::string members_text(const std::vector<int>& members, const char* one, const char* several) {
   if (members.size() == 1) return fmt::format("member {} {}", members.front(), one);
@@ -115,6 +115,12 @@ std::vector<int> possible_others(const Situation& situation) {
 }
 
 }  // namespace
+
+std::string source_ranks_text(const std::vector<Rank>& ranks) {
+  std::vector<int> numbers;
+  for (const Rank rank : ranks) numbers.push_back(to_int(rank));
+  return source_ranks_text(numbers);
+}
 
 std::string steps_text(std::span<const wire::PublicationRecord> records) {
   std::vector<std::string> text;

@@ -41,7 +41,7 @@ struct Situation {
 };
 
 /// "source ranks 0, 2": ascending.
-std::string source_ranks_text(const std::vector<int>& ranks);
+std::string source_ranks_text(const std::vector<Rank>& ranks);
 /// "at step 6 by source rank 1, at step 7 by source ranks 0, 2". `records`: by layout rank.
 std::string steps_text(std::span<const wire::PublicationRecord> records);
 /// No member publishes the name, and none is left that could.
@@ -72,8 +72,8 @@ struct SourceProgress {
 /// just wait for this rank's rate limit or staging.
 Error late_source(std::span<const SourceProgress> sources);
 
-/// What a restore without a plan waits for, for the log: "source ranks 1, 2 of 4 to publish 'state'". Without a publisher, also
-/// who has gone. Empty: it waits for nothing that others do.
+/// The ranks or members that a restore without a plan waits for, for the log: "source ranks 1, 2 of 4 to publish 'state'".
+/// Without a publisher, also members that have gone. Empty: it waits for nothing that others do.
 std::string awaited_text(const Situation& situation);
 /// The same before it knows who publishes `from`.
 std::string publishers_of(const std::string& from);
