@@ -116,7 +116,7 @@ using OwnedRounds = std::unique_ptr<ExchangeRounds, LeaveStuckRounds>;
 /// The rounds have ended before this member had sent and received everything.
 class RoundsFailed : public Error {
  public:
-  /// Who knows the reason.
+  /// The one that knows the reason.
   enum class Cause : std::uint8_t {
     own,      ///< this member: it is this error
     restore,  ///< the restore that the rounds wrote for, which has ended

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session publishes, its copies by the keeper and by other hosts, and their ends.
+// Publications of a session, their copies by the keeper and by other hosts, and the ends of both.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -102,7 +102,7 @@ class Attempt final : private Source::Listener, private move::Requests, private 
   /// Sources that were given up. The second also counts what their boxes cost, which other sources deliver now.
   [[nodiscard]] std::vector<LostSource> losses() const;
   [[nodiscard]] std::vector<LostSource> replaced() const;
-  /// Whom the next plan passes over, for good or where others are left.
+  /// The holders that the next plan passes over, for good or where others are left.
   [[nodiscard]] Unavailable unavailable(CorruptHolders corrupt) const {
     return {.lost = lost_, .silent = silent_, .slow = slow_, .corrupt = std::move(corrupt)};
   }
@@ -116,7 +116,7 @@ class Attempt final : private Source::Listener, private move::Requests, private 
   [[nodiscard]] double digest_seconds() const;
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late() const;
-  /// What it waits for, for the log: its sources, or events of the destination. Empty: for nothing.
+  /// The sources, or events of the destination, that it waits for: for the log. Empty: it waits for nothing.
   [[nodiscard]] std::string awaited() const;
   /// Changes with each answer of a source, or of a holder that it compares with.
   [[nodiscard]] std::uint64_t answers() const;

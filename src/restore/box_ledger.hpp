@@ -37,7 +37,7 @@ class Corruption {
   /// A holder of which a tensor has differed in so many attempts is no longer read for it.
   static constexpr int max_attempts = 2;
 
-  /// What one attempt has found.
+  /// Adds the findings of one attempt.
   void add(std::span<const FoundCorrupt> found);
   /// The holders that are no longer read, by wanted tensor.
   [[nodiscard]] const CorruptHolders& holders() const { return holders_; }
@@ -106,7 +106,7 @@ class BoxLedger {
   [[nodiscard]] const std::vector<FoundCorrupt>& corrupt() const { return corrupt_; }
 
  private:
-  /// What a lost or doubtful source leaves.
+  /// The rest of a lost or doubtful source.
   struct Left {
     move::Engine::Mapped mapped{};          // whether its mapped memory is read on
     std::vector<move::TransferPart> parts;  // have not arrived, and nothing writes them
@@ -125,7 +125,7 @@ class BoxLedger {
   [[nodiscard]] std::vector<move::TransferPart> parts_left(const Source* of) const;
   [[nodiscard]] TensorId tensor_of(const move::Transfer& transfer) const;
   [[nodiscard]] std::pair<TensorId, Rank> tensor_of_holder(const move::Transfer& transfer) const;
-  /// What one holder was to deliver of a tensor comes from it, or all of that moves again: replicas may differ.
+  /// One holder delivers its share of a tensor whole, or all of that moves again: replicas may differ.
   [[nodiscard]] bool keeps_holders_apart() const { return target_.options.replicas != Replicas::spread; }
 
   const SourceContext& context_;

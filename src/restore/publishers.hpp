@@ -98,7 +98,7 @@ JobLayout side_of(std::span<const wire::PublicationRecord> records,
 /// The holder in `side`, which is side_of(records), of each publication.
 std::vector<Rank> holders_of(std::span<const wire::PublicationRecord> records, const JobLayout& side);
 
-/// What this member knows of the publishers of a name.
+/// The publishers of a name, as far as this member knows them.
 /// Threads: loop thread only.
 class RosterView {
  public:

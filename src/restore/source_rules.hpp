@@ -17,7 +17,7 @@
 
 namespace shardwire::restore {
 
-/// What an attempt knows of one source when it looks at all of them.
+/// The state of one source when an attempt looks at all of them.
 struct Sample {
   ByteCount arrived_bytes = 0;  ///< never less than before until all has moved
   ByteCount owed_bytes = 0;     ///< 0 before it moves and once it is done or lost

@@ -353,7 +353,7 @@ void in_callback_after(Alone& alone, First first, Late late) {
 
 }  // namespace
 
-// What another thread posts meanwhile runs after the callback.
+// Tasks that another thread posts meanwhile run after the callback.
 BOOST_AUTO_TEST_CASE(a_callback_cancels_a_restore_that_another_thread_has_just_started_or_resumed) {
   const Deadline deadline(120s);
   Alone alone;
