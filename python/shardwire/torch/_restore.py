@@ -204,12 +204,12 @@ def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
 def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], listed: Published, policy: Absences) -> None:
     """Asks for states that are no tensors, and for options of groups."""
     published = set(listed.values)
-    beside = [key for key in published if key.fqn == "" and (is_of_hooks(key.state) or optimizers and entry_of(key.state))]
+    beside = [key for key in listed.values if key.fqn == "" and (is_of_hooks(key.state) or optimizers and entry_of(key.state))]
     for number, name in filter(None, (entry_of(key.state) for key in beside)):
         if number >= len(optimizers):
             raise LayoutMismatch(f"the sources' optimizer {number} keeps '{name}' in its state; here is no such optimizer")
     states: dict[str, list[str]] = {fqn: [] for fqn in listed.aliases.values()}
-    for key in published:
+    for key in listed.values:
         if key.fqn in states:
             states[key.fqn].append(key.state)
     aliased = {TensorKey(alias, state) for alias, fqn in listed.aliases.items() for state in states[fqn]}

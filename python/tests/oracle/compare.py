@@ -52,8 +52,9 @@ def picture(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Pictur
         painter.add(f"buffer / {name}", buffer)
     names = {id(parameter): name for name, parameter in reversed([*model.named_parameters(remove_duplicate=False)])}
     for number, optimizer in enumerate(optimizers):
-        # By name: the package creates states in the order of param_groups, torch in that of the source.
-        for key, state in sorted(optimizer.state.items(), key=lambda item: names.get(id(item[0]), "")):
+        # By name: the package creates states in the order of param_groups, and other entries in that of their names; torch in that of
+        # the source.
+        for key, state in sorted(optimizer.state.items(), key=lambda item: names.get(id(item[0]), f"/{item[0]!r}")):
             if not isinstance(key, torch.Tensor):
                 painter.add(f"optimizer {number} / unowned / {key!r}", state)
                 continue

@@ -46,6 +46,8 @@ KEPT: dict[str, tuple[str, Recipe]] = {
         "equal", Recipe(_side(1, _NOTHING), _side(2, dataclasses.replace(_NOTHING, unowned=(("stale", 1),))))),
     "one element with a stride, by value": ("equal", Recipe(_side(1, _sgd(unowned=(("clock", Made((1,), look="sliced")),))),
                                                            _side(2, _sgd()))),
+    "entries of no parameter with one tensor, in another order than that of their names": ("equal", Recipe(
+        _side(1, _sgd(unowned=tuple((key, Common(Made((3,)))) for key in ("step", "phase", "clock")))), _side(2, _sgd()))),
     "a rate that groups of the target share": ("equal", Recipe(
         _side(1, dataclasses.replace(_RATES, groups=(Group((0,)), Group((1,), (("lr", Made((), number=3)),))))), _side(2, _RATES))),
     "one tensor in two states, cold": ("equal", Recipe(_side(1, _sgd(*_TABLE)), _side(2, _sgd()))),
