@@ -106,8 +106,8 @@ class Catalog {
   /// True for copies of one catalog while none of them has changed. Restores of such a catalog reuse earlier results.
   /// Cost of this and of copies: O(1).
   [[nodiscard]] bool same(const Catalog& other) const { return body_ == other.body_; }
-  /// As Inventory::to_case(), of all ranks with this catalog's tensors and layouts on both sides. If those of other ranks
-  /// differ, as in pipeline stages, it lacks what they have: publish, and use Inventory::to_case().
+  /// As Inventory::to_case(), of all ranks with this catalog's tensors and layouts on both sides. Lacks what
+  /// other ranks alone have, as in pipeline stages: Session::gather_layouts() and Inventory::to_case() have it.
   [[nodiscard]] std::string to_case() const;
   /// Keeps the owners of all views alive; null if no view has one.
   [[nodiscard]] std::shared_ptr<const void> owners() const { return owners_; }

@@ -176,7 +176,7 @@ class Catalog:
 
     def to_case(self) -> str:
         """
-        As Inventory.to_case(), with these layouts on both sides. Lacks what other ranks alone have.
+        As Inventory.to_case(), with these layouts on both sides. Lacks what other ranks alone have: Session.gather_layouts() and Inventory.to_case() have it.
         """
 
 class JobLayout:

@@ -153,7 +153,8 @@ void bind_catalog(nb::module_& module) {
           "copy", [](const PyCatalog& self) { return self; }, "An independent catalog of the same memory. Cheap.")
       .def(
           "to_case", [](const PyCatalog& self) { return self.catalog.to_case(); },
-          "As Inventory.to_case(), with these layouts on both sides. Lacks what other ranks alone have.");
+          "As Inventory.to_case(), with these layouts on both sides. Lacks what other ranks alone have: "
+          "Session.gather_layouts() and Inventory.to_case() have it.");
 }
 
 }  // namespace shardwire::python

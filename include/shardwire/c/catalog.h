@@ -100,8 +100,8 @@ shardwire_code shardwire_catalog_alias_at(const shardwire_catalog* catalog, size
                                           const char** fqn, shardwire_error** error);
 /// True for copies of one catalog while none of them has changed. Restores of such a catalog reuse earlier results.
 bool shardwire_catalog_same(const shardwire_catalog* a, const shardwire_catalog* b);
-/// As shardwire_inventory_to_case(), of all ranks with this catalog's tensors and layouts on both sides. If those of
-/// other ranks differ, as in pipeline stages, it lacks what they have.
+/// As shardwire_inventory_to_case(), of all ranks with this catalog's tensors and layouts on both sides. Lacks what
+/// other ranks alone have: shardwire_session_gather_layouts() and shardwire_inventory_to_case() have it.
 shardwire_code shardwire_catalog_to_case(const shardwire_catalog* catalog, shardwire_strings** text,
                                          shardwire_error** error);
 
