@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "restore/transfers.hpp"
+#include "restore/verdict.hpp"
 #include "support/list_of.hpp"
 
 namespace shardwire::restore {
@@ -72,14 +73,14 @@ ComparedBoxes boxes_to_compare(const Planning& planning, const Manifest& wanted)
 std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::vector<Digest128>& own,
                                         const std::vector<std::vector<Digest128>>& theirs, const Planning& planning,
                                         const Manifest& wanted, Rank target) {
-  std::map<std::uint32_t, std::vector<int>> differ;  // ranks by element, ascending
+  std::map<std::uint32_t, std::vector<Rank>> differ;  // ranks by element, ascending
   std::set<Rank> all;
   for (std::size_t i = 0; i < theirs.size(); ++i) {
     const Rank rank = planning.others.ranks()[i].rank;
     for (std::size_t k = 0; k < theirs[i].size(); ++k) {
       const std::uint32_t element = boxes.by_holder[i][k].element;
       if (theirs[i][k] == own[element]) continue;
-      differ[element].push_back(to_int(rank));
+      differ[element].push_back(rank);
       all.insert(rank);
     }
   }
@@ -93,10 +94,9 @@ std::optional<Error> differing_replicas(const ComparedBoxes& boxes, const std::v
   }
   const auto& [element, ranks] = *differ.begin();
   const Piece& piece = planning.plan.pieces[boxes.elements[element].piece];
-  std::string text =
-      fmt::format("replicas differ: {}:{} {} of source rank{} {} is not equal to that of source rank {}",
-                  gaps.front().fqn, gaps.front().state, to_string(gaps.front().box), ranks.size() == 1 ? "" : "s",
-                  support::runs_of(ranks), to_int(planning.plan.holder_sets[piece.holders].front()));
+  std::string text = fmt::format("replicas differ: {}:{} {} of {} is not equal to that of source rank {}",
+                                 gaps.front().fqn, gaps.front().state, to_string(gaps.front().box),
+                                 source_ranks_text(ranks), to_int(planning.plan.holder_sets[piece.holders].front()));
   if (gaps.size() > 1) {
     text += fmt::format("; {} boxes of {} differ", gaps.size(), support::counted(tensors.size(), "tensor"));
   }
