@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "support/deadline.hpp"
 #include "support/job.hpp"
@@ -664,30 +666,50 @@ BOOST_AUTO_TEST_CASE(a_deadline_that_passes_on_one_member_is_the_reason_on_all) 
   });
 }
 
-// Members 0 and 1 read from each other at a rate at which that takes minutes, and the first round too; member 2 has nothing
-// to do.
+namespace {
+
+/// Members 0 and 1 read from each other at a rate at which that takes minutes, and the first round too. Others have
+/// nothing to do.
+class SlowReads {
+ public:
+  explicit SlowReads(int rank)
+      : source_(spec_, Layout::chunk(0, 2), Rank{rank % 2}),
+        target_(spec_, Layout::chunk(0, 2), Rank{1 - rank % 2}),
+        held_(Rank{rank % 2}, 2),
+        wanted_(Rank{1 - rank % 2}, 2) {
+    source_.fill(1);
+    if (rank < 2) {
+      source_.add_to(held_);
+      target_.add_to(wanted_);
+    }
+  }
+  Exchange start(Session& session) {
+    ExchangeOptions options = with(64 << 10);
+    options.timeout = patience;
+    options.ingress_bytes_per_second = source_.size_bytes() / 600;
+    return session.start_exchange(held_, wanted_, options);
+  }
+
+ private:
+  const TensorSpec spec_ = named("w", {1 << 20});
+  TestShard source_;
+  TestShard target_;
+  Catalog held_;
+  Catalog wanted_;
+};
+
+}  // namespace
+
 BOOST_AUTO_TEST_CASE(a_member_that_stops_ends_what_others_are_reading_from_each_other,
                      *boost::unit_test::label("not-in-rounds")) {
   const auto port = free_port();
   on_members(3, [&](int rank) {
     Session session = Session::join(member(rank, 3, port), tight());
-    const TensorSpec spec = named("w", {1 << 20});
-    TestShard source(spec, Layout::chunk(0, 2), Rank{rank % 2});
-    source.fill(1);
-    TestShard target(spec, Layout::chunk(0, 2), Rank{1 - rank % 2});
-    Catalog held(Rank{rank % 2}, 2);
-    Catalog wanted(Rank{1 - rank % 2}, 2);
-    if (rank < 2) {
-      source.add_to(held);
-      target.add_to(wanted);
-    }
-    ExchangeOptions options = with(64 << 10);
-    options.timeout = patience;
-    options.ingress_bytes_per_second = source.size_bytes() / 600;
+    SlowReads reads(rank);
     const auto began = std::chrono::steady_clock::now();
     std::atomic<bool> moving = rank == 2;
     std::string last;
-    Exchange exchange = session.start_exchange(held, wanted, options);
+    Exchange exchange = reads.start(session);
     exchange.on_progress(
         [&](const Progress& progress) {
           last = progress.stage;
@@ -703,6 +725,34 @@ BOOST_AUTO_TEST_CASE(a_member_that_stops_ends_what_others_are_reading_from_each_
     require(rank == 2 || says(error, "member 2"), error.what());
     require(last == "failed", "the last stage is " + last);
     require(std::chrono::steady_clock::now() - began < promptly, "soon");
+    session.gather("over", {}, patience);
+    session.close(10s);
+  });
+}
+
+// Only the restore of member 0 knows why its rounds end; the others only see that they do.
+BOOST_AUTO_TEST_CASE(a_restore_that_fails_in_rounds_is_the_reason_on_all_members) {
+  const ForcedMethod collective("collective");
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), tight());
+    SlowReads reads(rank);
+    Exchange exchange = reads.start(session);
+    if (rank == 0) {
+      exchange.on_progress(
+          [](const Progress& progress) {
+            if (std::string_view(progress.stage) == "move") throw std::runtime_error("the caller has enough");
+          },
+          1ms);
+    }
+    std::string why;
+    try {
+      exchange.wait();
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    require(why == (rank == 0 ? "the caller has enough" : "the exchange failed on member 0: the caller has enough"),
+            why);
     session.gather("over", {}, patience);
     session.close(10s);
   });
