@@ -72,7 +72,8 @@ def meet(session, patience=240):
             return session.barrier(timeout=120)
         except sw.Error as error:
             print(error, file=sys.stderr)
-            if not error.retryable or time.monotonic() >= end:
+            new_job_ended = isinstance(error, sw.PeerLost) and 0 in error.ranks  # torchrun ends all its ranks
+            if new_job_ended or not error.retryable or time.monotonic() >= end:
                 raise
         time.sleep(1)  # until another process has the number of the lost member, each call fails at once
 

@@ -177,6 +177,11 @@ def test_a_source_stays_while_a_member_is_lost():
     assert barrier.call_count == 3
     with pytest.raises(sw.PeerLost):  # nobody replaces it
         meet(SimpleNamespace(barrier=Mock(side_effect=sw.PeerLost("member 4 is lost"))), patience=0)
+    lost = sw.PeerLost("member 0, which serves the rendezvous, is lost", ranks=[0])
+    barrier = Mock(side_effect=[sw.PeerLost("member 1 is lost", ranks=[1]), sw.TimedOut("member 0 has not come", ranks=[0]), lost])
+    with pytest.raises(sw.PeerLost):  # the new job has ended
+        meet(SimpleNamespace(barrier=barrier))
+    assert barrier.call_count == 3
     with pytest.raises(sw.InvalidArgument):
         meet(SimpleNamespace(barrier=Mock(side_effect=sw.InvalidArgument("the session is closed"))))
 
