@@ -490,7 +490,8 @@ std::span<const move::Transfer> Attempt::transfers() const {
 }
 
 double Attempt::digest_seconds() const {
-  return (engine_ ? engine_->digest_seconds() : 0) + (replicas_ ? replicas_->digest_seconds() : 0);
+  return checks_.digest_seconds() + (engine_ ? engine_->digest_seconds() : 0) +
+         (replicas_ ? replicas_->digest_seconds() : 0);
 }
 
 Error Attempt::late() const {

@@ -176,6 +176,7 @@ void ContentChecks::check_blocks() {
                   .on_devices = on_devices},
                  [running = running_, then = callbacks_.wrap([this, all](const memory::CopyResult& result) {
                    if (stopped_) return reports_.quieter();
+                   digest_seconds_ += result.digest_seconds;
                    if (result.error) std::rethrow_exception(result.error);
                    for (std::size_t i = 0; i < all->size(); ++i) {
                      const Loaded& one = (*all)[i];

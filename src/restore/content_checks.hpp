@@ -60,6 +60,8 @@ class ContentChecks {
   void source_lost() { go_on(); }
   /// Nothing is being read.
   [[nodiscard]] bool idle() const { return *running_ == 0; }
+  /// Processor time on blocks that were loaded.
+  [[nodiscard]] double digest_seconds() const { return digest_seconds_; }
   /// Begins nothing more, and calls nobody but `quieter`.
   void stop() { stopped_ = true; }
 
@@ -100,6 +102,7 @@ class ContentChecks {
   Awaited awaited_ = Awaited::nothing;
   std::function<void()> done_;
   std::shared_ptr<int> running_ = std::make_shared<int>(0);  // owners: this and batches under way
+  double digest_seconds_ = 0;
   bool stopped_ = false;
 };
 

@@ -202,6 +202,7 @@ BOOST_AUTO_TEST_CASE(blocks_of_loaded_memory_are_compared_with_those_that_were_p
     bench.finish_batch();
     BOOST_TEST(bench.done == 1);
     BOOST_TEST(bench.with_differing_blocks.size() == (changed ? 2U : 0U));
+    BOOST_TEST(bench.checks.digest_seconds() > 0);
     BOOST_TEST(bench.failures == 0);
     BOOST_TEST(bench.quieter == 0);
   }
