@@ -87,7 +87,8 @@ void require_complete(const Tensor& tensor, const RestoreReport& report) {
 
 }  // namespace
 
-BOOST_DATA_TEST_CASE(both_members_that_publish_a_rank_are_read, boost::unit_test::data::make({"", "arena "}), memory) {
+BOOST_DATA_TEST_CASE(both_members_that_publish_a_rank_are_read, boost::unit_test::data::make(in_each_memory("")),
+                     memory) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Job job;
@@ -145,8 +146,8 @@ BOOST_AUTO_TEST_CASE(a_stopped_member_that_has_not_told_its_values_is_left_out_i
 }
 
 BOOST_DATA_TEST_CASE(a_spare_publishes_the_rank_of_a_member_that_is_stopped_or_killed_before_the_restore,
-                     boost::unit_test::data::make({"", "arena "}) * boost::unit_test::data::make({false, true}), memory,
-                     killed) {
+                     boost::unit_test::data::make(in_each_memory("")) * boost::unit_test::data::make({false, true}),
+                     memory, killed) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Job job;
@@ -165,8 +166,8 @@ BOOST_DATA_TEST_CASE(a_spare_publishes_the_rank_of_a_member_that_is_stopped_or_k
 }
 
 BOOST_DATA_TEST_CASE(a_member_that_is_stopped_or_killed_while_it_is_read_has_a_spare,
-                     boost::unit_test::data::make({"", "arena "}) * boost::unit_test::data::make({false, true}), memory,
-                     killed) {
+                     boost::unit_test::data::make(in_each_memory("")) * boost::unit_test::data::make({false, true}),
+                     memory, killed) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Job job;
@@ -185,7 +186,7 @@ BOOST_DATA_TEST_CASE(a_member_that_is_stopped_or_killed_while_it_is_read_has_a_s
 }
 
 BOOST_DATA_TEST_CASE(a_spare_that_publishes_during_the_restore_replaces_a_stopped_member,
-                     boost::unit_test::data::make({"", "arena "}), memory) {
+                     boost::unit_test::data::make(in_each_memory("")), memory) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Job job;

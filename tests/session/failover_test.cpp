@@ -121,7 +121,7 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_killed_while_it_is_read_costs_what_it_has
 }
 
 BOOST_DATA_TEST_CASE(a_replica_that_is_killed_once_all_is_bound_is_replaced,
-                     boost::unit_test::data::make({"replica", "arena replica"}), task) {
+                     boost::unit_test::data::make(in_each_memory("replica")), task) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Replicas2* job = nullptr;
@@ -222,7 +222,7 @@ BOOST_DATA_TEST_CASE(what_has_rotten_in_memory_of_a_dead_replica_comes_from_anot
 
 // With digests, what a dead replica has delivered counts as without.
 BOOST_DATA_TEST_CASE(a_replica_with_digests_that_is_killed_is_replaced,
-                     boost::unit_test::data::make({"rotting replica", "rotting arena replica"}), task) {
+                     boost::unit_test::data::make(in_each_memory("rotting replica")), task) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Replicas2 job(task);
@@ -276,7 +276,7 @@ RestoreOptions noticing(std::optional<RestoreMethod> method, ByteCount bytes_per
 }  // namespace
 
 BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_has_not_delivered,
-                     boost::unit_test::data::make({"replica", "arena replica"}), task) {
+                     boost::unit_test::data::make(in_each_memory("replica")), task) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
     RestoreOptions options = noticing(method, tensor_bytes / 2 * 3);
@@ -298,7 +298,7 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_ha
 }
 
 BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_before_or_once_all_is_bound_is_replaced,
-                     boost::unit_test::data::make({"replica", "arena replica"}) *
+                     boost::unit_test::data::make(in_each_memory("replica")) *
                          boost::unit_test::data::make({false, true}),
                      task, before) {
   const Deadline deadline(400s);

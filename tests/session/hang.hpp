@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "support/bytes.hpp"
 #include "support/child.hpp"
@@ -27,6 +28,12 @@ namespace shardwire::test {
 inline const std::size_t tensor_bytes = on_slow_machine() || with_thread_sanitizer ? 32u << 20 : 64u << 20;
 inline constexpr ByteCount enough_bytes = 8u << 20;
 inline constexpr std::string_view all_is_bound = "restore of '";  // a reader logs this before it moves the first byte
+
+/// A task in ordinary memory, and in an arena if that differs for a reader.
+inline std::vector<std::string> in_each_memory(const std::string& task) {
+  if (!reads_arenas()) return {task};
+  return {task, "arena " + task};
+}
 
 /// Starts the other process, as member 1, or as the number that a replica's task ends with: hang_peer.cpp lists the tasks.
 inline std::vector<std::string> peer_arguments(const std::string& task, std::uint16_t port, int members = 2) {
