@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -49,7 +51,10 @@ class Maker {
   }
   std::vector<std::byte> bytes(std::size_t count) {
     std::vector<std::byte> result(count);
-    for (std::byte& byte : result) byte = static_cast<std::byte>(random_());
+    for (std::size_t at = 0; at < count; at += sizeof(std::uint64_t)) {
+      const std::uint64_t word = random_();
+      std::memcpy(result.data() + at, &word, std::min(sizeof word, count - at));
+    }
     return result;
   }
 
@@ -80,10 +85,11 @@ inline std::vector<std::size_t> elements_of(const Box& box, const PlacedBox& pla
   return result;
 }
 
-/// Number of elements that a buffer with this placement needs.
+/// Number of elements that a buffer with this placement needs. No stride is negative.
 inline std::size_t extent_of(const PlacedBox& placed) {
-  const auto all = elements_of(placed.box, placed);
-  return *std::max_element(all.begin(), all.end()) + 1;
+  Extent last = placed.local_offset;
+  for (std::size_t d = 0; d < placed.box.dims(); ++d) last += (placed.box.size[d] - 1) * placed.local_strides[d];
+  return static_cast<std::size_t>(last) + 1;
 }
 
 }  // namespace layouts
