@@ -4,8 +4,8 @@
 #include <boost/test/unit_test.hpp>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <string>
-#include <vector>
 
 #include "simulation/bugs.hpp"
 #include "simulation/schedule.hpp"
@@ -24,10 +24,17 @@ std::uint64_t first_seed() {
   return seed == nullptr ? 0 : std::stoull(seed);
 }
 
+/// What the run of a seed finds; it runs once for all cases.
+const Findings& findings_of(std::uint64_t seed) {
+  static std::map<std::uint64_t, Findings> known;
+  const auto found = known.find(seed);
+  return found != known.end() ? found->second : known.emplace(seed, run(draw(seed))).first->second;
+}
+
 /// Of `count` seeds from `first` on, the first whose run fails under the bug; `first + count`: none.
 std::uint64_t first_failure(std::uint64_t first, std::uint64_t count, Bug bug) {
   std::uint64_t seed = first;
-  while (seed < first + count && run(draw(seed), {.bug = bug}).failures.empty()) ++seed;
+  while (seed < first + count && run(draw(seed), {.bug = bug, .traced = false}).failures.empty()) ++seed;
   return seed;
 }
 
@@ -41,12 +48,11 @@ boost::test_tools::assertion_result takes_no_minutes(boost::unit_test::test_unit
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(equal_seeds_give_equal_traces) {
-  std::vector<Findings> before;
-  for (std::uint64_t seed = 0; seed < 30; ++seed) before.push_back(run(draw(seed)));
+  for (std::uint64_t seed = 0; seed < 30; ++seed) findings_of(seed);
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     const Findings again = run(draw(seed));
-    BOOST_TEST_CONTEXT("seed " << seed) BOOST_CHECK(again.trace == before[seed].trace);
-    BOOST_CHECK_EQUAL(again.hash, before[seed].hash);
+    BOOST_TEST_CONTEXT("seed " << seed) BOOST_CHECK(again.trace == findings_of(seed).trace);
+    BOOST_CHECK_EQUAL(again.hash, findings_of(seed).hash);
     BOOST_CHECK_GT(again.trace.size(), 1000u);
   }
 }
@@ -59,7 +65,7 @@ BOOST_AUTO_TEST_CASE(other_seeds_give_other_traces) {
 BOOST_AUTO_TEST_CASE(every_invariant_holds_in_some_hundred_runs) {
   const std::uint64_t first = first_seed();
   for (std::uint64_t seed = first; seed < first + shardwire::test::rounds(std::uint64_t{300}); ++seed) {
-    for (const std::string& failure : run(draw(seed)).failures) {
+    for (const std::string& failure : findings_of(seed).failures) {
       BOOST_ERROR("tests/simulation/run --seeds " << seed << ":" << seed + 1 << ": " << failure);
     }
   }
@@ -77,7 +83,7 @@ BOOST_AUTO_TEST_CASE(a_member_may_crash_after_any_event) {
       const std::uint64_t end = whole.events_of[static_cast<std::size_t>(member)];
       for (std::uint64_t after = 1 + seed % apart; after < end; after += apart) {
         const bool silent = after % 2 == 0;
-        const RunOptions options{.fails_over = true, .crash = Crash{member, after, silent}};
+        const RunOptions options{.traced = false, .fails_over = true, .crash = Crash{member, after, silent}};
         for (const std::string& failure : run(schedule, options).failures) {
           BOOST_ERROR("tests/simulation/run --seeds " << seed << ":" << seed + 1 << " --failover --crash " << member
                                                       << "@" << after << (silent ? "!" : "") << ": " << failure);
@@ -91,7 +97,7 @@ BOOST_AUTO_TEST_CASE(a_member_may_crash_after_any_event) {
 BOOST_TEST_DECORATOR(*boost::unit_test::precondition(takes_no_minutes))
 BOOST_AUTO_TEST_CASE(restores_end_in_many_ways) {
   std::string traces;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) traces += run(draw(seed)).trace;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) traces += findings_of(seed).trace;
   constexpr const char* ways[] = {"restored step 1",
                                   "restored step 2",
                                   "bytes local",
@@ -131,7 +137,7 @@ BOOST_DATA_TEST_CASE(planted_bugs_are_found,
 
 BOOST_TEST_DECORATOR(*boost::unit_test::precondition(takes_no_minutes))
 BOOST_AUTO_TEST_CASE(the_shrinker_leaves_only_actions_without_which_the_run_passes) {
-  const RunOptions options{.bug = Bug::early};
+  const RunOptions options{.bug = Bug::early, .traced = false};
   const Schedule schedule = draw(first_failure(0, 300, Bug::early));
   const std::string kind = kind_of(run(schedule, options).failures.at(0));
   const auto fails = [&](const Schedule& fewer) {
