@@ -60,6 +60,14 @@ def _work(pipe: Any, path: list[str]) -> None:
             pipe.send(("failed", traceback.format_exc(), 0))
 
 
+def forking_context() -> Any:
+    """Forks from a process that has imported what most ranks need, which takes longer than most functions do."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint",
+                                    "torch._dynamo"])
+    return context
+
+
 class Pool:
     """Workers of each number of ranks that a test has asked for: what starts them takes longer than most functions do."""
 
@@ -115,10 +123,7 @@ class _Job:
     """The workers of one number of ranks, and their store."""
 
     def __init__(self, world: int) -> None:
-        # Workers are forked from a process that has imported what most of them need, which takes longer than most functions do.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint",
-                                        "torch._dynamo"])
+        context = forking_context()
         self.folder = tempfile.TemporaryDirectory()
         self.workers: list[tuple[Any, Any]] = []
         for _ in range(world):

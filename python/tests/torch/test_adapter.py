@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from pool import forking_context
 from ports import free_port
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
@@ -194,31 +193,30 @@ def test_a_restore_can_be_repeated(pool):
     pool(4, repeat)
 
 
-REPLACEMENT = """
-import os, sys, time
-import torch, torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
-sys.path.insert(0, sys.argv[1])
-from training import build
-import shardwire.torch as swt
+def one_of_four(rank: int, port: int, again: bool, pipe: Any) -> None:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
 
-# Shards without communication: each process is one rank of HSDP 2 x 2 whose other ranks it does not see.
-rank, port, again = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "again"
-dist.init_process_group("fake", rank=rank, world_size=4, store=FakeStore())
-model, optimizer = build("hsdp", "adamw", 1, 4)
-store = dist.TCPStore("127.0.0.1", port, is_master=False)
-session = swt.join(store, rank, 4, join_timeout=30)
-sharded = [parameter for parameter in model.parameters() if parameter.requires_grad]
-for number, parameter in enumerate(sharded):
-    local = parameter.to_local()
-    with torch.no_grad():
-        local.fill_(-1 if again else number)
+    torch.set_num_threads(1)
+    os.environ["LOCAL_WORLD_SIZE"] = "4"
+    # Shards without communication: each process is one rank of HSDP 2 x 2 whose other ranks it does not see.
+    dist.init_process_group("fake", rank=rank, world_size=4, store=FakeStore())
+    model, optimizer = build("hsdp", "adamw", 1, 4)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    session = swt.join(store, rank, 4, join_timeout=30)
+    sharded = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for number, parameter in enumerate(sharded):
+        local = parameter.to_local()
+        with torch.no_grad():
+            local.fill_(-1 if again else number)
+        if not again:
+            optimizer.state[parameter] = {"step": torch.tensor(7.0), "exp_avg": torch.full_like(parameter, number + 0.5),
+                                          "exp_avg_sq": torch.full_like(parameter, number + 0.25)}
     if not again:
-        optimizer.state[parameter] = {"step": torch.tensor(7.0), "exp_avg": torch.full_like(parameter, number + 0.5),
-                                      "exp_avg_sq": torch.full_like(parameter, number + 0.25)}
-if again:
-    print("joined", flush=True)
+        publication = swt.publish(session, model, optimizer, step=7)
+        pipe.send("published")
+        pipe.recv()
+        publication.retire()
+        return
     began = time.monotonic()
     result = swt.restore_into(session, model, optimizer, timeout=30)
     took = time.monotonic() - began
@@ -227,41 +225,37 @@ if again:
         state = optimizer.state[parameter]
         assert (state["exp_avg"].to_local() == number + 0.5).all() and (state["exp_avg_sq"].to_local() == number + 0.25).all()
         assert state["step"] == 7
-    print(result.step, took, result.report.moved_bytes, flush=True)
-else:
-    publication = swt.publish(session, model, optimizer, step=7)
-    print("published", flush=True)
-    sys.stdin.readline()
-"""
+    pipe.send((result.step, took, result.report.moved_bytes))
 
 
-def test_a_killed_rank_is_replaced_alone(record_property):
+def test_a_killed_rank_is_replaced_alone(pool, record_property):
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": "4"}
-    started: list[Any] = []
+    context = forking_context()
+    started: list[tuple[Any, Any]] = []
 
-    def start(rank: int, how: str) -> Any:
-        started.append(subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", REPLACEMENT, os.path.dirname(__file__), str(rank), str(store.port), how],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment))
+    def start(rank: int, again: bool) -> tuple[Any, Any]:
+        here, there = context.Pipe()
+        started.append((context.Process(target=one_of_four, args=(rank, store.port, again, there), daemon=True), here))
+        started[-1][0].start()
+        there.close()  # else the end of the process is not the end of what is read
         return started[-1]
 
     try:
-        ranks = [start(rank, "first") for rank in range(4)]
-        assert [one.stdout.readline() for one in ranks] == ["published\n"] * 4
-        ranks[3].kill()
-        ranks[3].wait()
-        replacement = start(3, "again")
-        assert replacement.stdout.readline() == "joined\n"
-        step, took, moved = replacement.stdout.readline().split()
-        assert int(step) == 7 and int(moved) > 0
-        record_property("replacement_seconds", float(took))
-        print(f"the replacement took {float(took):.3f} s")
-        assert all(one.poll() is None for one in ranks[:3])
+        ranks = [start(rank, False) for rank in range(4)]
+        assert [pipe.recv() for _, pipe in ranks] == ["published"] * 4
+        killed, _ = ranks[3]
+        killed.kill()
+        killed.join()
+        _, pipe = start(3, True)
+        step, took, moved = pipe.recv()
+        assert step == 7 and moved > 0
+        record_property("replacement_seconds", took)
+        print(f"the replacement took {took:.3f} s")
+        assert all(process.is_alive() for process, _ in ranks[:3])
     finally:
-        for one in started:
-            one.kill()
-            one.communicate()
+        for process, _ in started:
+            process.kill()
+            process.join()
 
 
 @pytest.fixture
