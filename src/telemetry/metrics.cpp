@@ -87,7 +87,7 @@ constexpr StageName stages[] = {{"join", &StageSeconds::join},     {"plan", &Sta
                                 {"bind", &StageSeconds::bind},     {"move", &StageSeconds::move},
                                 {"verify", &StageSeconds::verify}, {"commit", &StageSeconds::commit}};
 
-std::string quoted(std::string_view value) {
+std::string in_quotes(std::string_view value) {
   std::string text = "\"";
   for (const char c : value) {
     if (c == '\\' || c == '"') text += '\\';
@@ -176,7 +176,7 @@ class Text {
   }
   void add(std::string_view name, const Labels& labels, double value) {
     fmt::format_to(std::back_inserter(text_), "{}{{{}", name, member_);
-    for (const auto& [key, of] : labels) fmt::format_to(std::back_inserter(text_), ",{}={}", key, quoted(of));
+    for (const auto& [key, of] : labels) fmt::format_to(std::back_inserter(text_), ",{}={}", key, in_quotes(of));
     fmt::format_to(std::back_inserter(text_), "}} {}\n", value);
   }
   void add(std::string_view name, const Labels& labels, const Histogram& of) {
@@ -241,8 +241,13 @@ Metrics::Metrics(Build build, Telemetry callbacks)
   const auto zero = [this](std::string_view name, const Labels& labels) { add(name, labels, 0); };
   for (const Operation one : {Operation::restore, Operation::exchange, Operation::bind}) {
     histogram(restore_duration, operation_label(one));
+    successes_[static_cast<std::size_t>(one)] = &durations(restore_duration, operation_label(one));
   }
-  for (const StageName& stage : stages) histogram(stage_duration, label("shardwire_stage", stage.name));
+  for (std::size_t i = 0; i < std::size(stages); ++i) {
+    const Labels stage = label("shardwire_stage", stages[i].name);
+    histogram(stage_duration, stage);
+    stages_[i] = &durations(stage_duration, stage);
+  }
   for (const Snapshot snapshot : snapshots) {
     histogram(publish_duration, snapshot_label(snapshot));
     zero(publication_size, snapshot_label(snapshot));
@@ -266,6 +271,11 @@ Metrics::Metrics(Build build, Telemetry callbacks)
   }
   zero(path_fallbacks, fallback_labels("local", FallbackReason::no_peer_access));
   for (const std::string_view name : rejection_names) zero(handshake_rejections, label("error_type", name));
+  active_ = &series(restore_active, {});
+  needed_ = &series(needed_bytes, {});
+  overread_ = &series(overhead_bytes, label("shardwire_overhead_reason", "gap"));
+  resent_ = &series(overhead_bytes, label("shardwire_overhead_reason", "resend"));
+  mismatches_ = &series(verify_mismatches, label("shardwire_verify", "digest"));
   set(build_info,
       {{"shardwire_protocol_version", std::to_string(build_.protocol_version)},
        {"shardwire_transports", fmt::format("{}", fmt::join(build_.transports, ","))},
@@ -273,19 +283,33 @@ Metrics::Metrics(Build build, Telemetry callbacks)
       1);
 }
 
-void Metrics::add(std::string_view name, const Labels& labels, double amount) {
-  plain_[std::string(name)][labels] += amount;
-  tell(callbacks_.counter, name, labels, amount);
+Metrics::Series& Metrics::series(std::string_view name, const Labels& labels) {
+  return *plain_[std::string(name)].try_emplace(labels).first;
 }
 
-void Metrics::set(std::string_view name, const Labels& labels, double value) {
-  plain_[std::string(name)][labels] = value;
-  tell(callbacks_.gauge, name, labels, value);
+Metrics::Durations& Metrics::durations(std::string_view name, const Labels& labels) {
+  return *histograms_[std::string(name)].try_emplace(labels).first;
 }
 
-void Metrics::observe(std::string_view name, const Labels& labels, double seconds) {
-  histograms_[std::string(name)][labels].observe(seconds);
-  tell(callbacks_.histogram, name, labels, seconds);
+Metrics::Series& Metrics::received(const std::string& path) {
+  Series*& known = received_[path];
+  if (known == nullptr) known = &series(io_bytes, io_labels(path));
+  return *known;
+}
+
+void Metrics::add(std::string_view name, Series& of, double amount) {
+  of.second += amount;
+  tell(callbacks_.counter, name, of.first, amount);
+}
+
+void Metrics::set(std::string_view name, Series& of, double value) {
+  of.second = value;
+  tell(callbacks_.gauge, name, of.first, value);
+}
+
+void Metrics::observe(std::string_view name, Durations& of, double seconds) {
+  of.second.observe(seconds);
+  tell(callbacks_.histogram, name, of.first, seconds);
 }
 
 void Metrics::joined(double seconds, std::optional<ErrorCode> error) {
@@ -297,20 +321,22 @@ void Metrics::joined(double seconds, std::optional<ErrorCode> error) {
 void Metrics::started() {
   const std::lock_guard lock(mutex_);
   ++version_;
-  add(restore_active, {}, 1);
+  add(restore_active, *active_, 1);
 }
 
 void Metrics::ended(Operation operation, double seconds, const RestoreReport& report, const std::exception_ptr& error,
                     Counted& counted) {
   const std::lock_guard lock(mutex_);
   ++version_;
-  add(restore_active, {}, -1);
-  observe(restore_duration, with_error(operation_label(operation), code_of(error)), seconds);
-  for (const StageName& stage : stages) {
+  add(restore_active, *active_, -1);
+  const auto code = code_of(error);
+  observe(restore_duration,
+          code ? durations(restore_duration, with_error(operation_label(operation), code))
+               : *successes_[static_cast<std::size_t>(operation)],
+          seconds);
+  for (std::size_t i = 0; i < std::size(stages); ++i) {
     // An operation that never came to a stage has no duration of it.
-    if (const double took = report.seconds.*stage.seconds; took > 0) {
-      observe(stage_duration, label("shardwire_stage", stage.name), took);
-    }
+    if (const double took = report.seconds.*stages[i].seconds; took > 0) observe(stage_duration, *stages_[i], took);
   }
   if (operation != Operation::bind) {  // whose bytes are intended ones
     // A resumed restore has the predictions of all its attempts, and the seconds of the last.
@@ -329,20 +355,19 @@ void Metrics::ended(Operation operation, double seconds, const RestoreReport& re
 void Metrics::note_slowdown(const RestoreReport& report) {
   double predicted = 0;
   report.methods.each([&](Method, const MethodReport& row) { predicted += row.predicted_seconds; });
-  if (predicted > 0) set(restore_slowdown, {}, report.seconds.move / predicted);
+  if (predicted <= 0) return;
+  if (slowdown_ == nullptr) slowdown_ = &series(restore_slowdown, {});
+  set(restore_slowdown, *slowdown_, report.seconds.move / predicted);
 }
 
 void Metrics::count_bytes(const RestoreReport& report, Counted& counted) {
-  add(needed_bytes, {}, growth(report.needed_bytes, counted.needed_bytes));
-  const auto overhead = [this](std::string_view reason, double bytes) {
-    add(overhead_bytes, label("shardwire_overhead_reason", reason), bytes);
-  };
-  overhead("gap", growth(report.overread_bytes, counted.overread_bytes));
-  overhead("resend", growth(report.resent_bytes, counted.resent_bytes));
-  add(verify_mismatches, label("shardwire_verify", "digest"), growth(report.corrupt.size(), counted.corrupt));
+  add(needed_bytes, *needed_, growth(report.needed_bytes, counted.needed_bytes));
+  add(overhead_bytes, *overread_, growth(report.overread_bytes, counted.overread_bytes));
+  add(overhead_bytes, *resent_, growth(report.resent_bytes, counted.resent_bytes));
+  add(verify_mismatches, *mismatches_, growth(report.corrupt.size(), counted.corrupt));
   std::map<std::string, ByteCount> bytes;
   for (const PeerReport& peer : report.peers) bytes[peer.path] += peer.bytes;
-  for (const auto& [path, now] : bytes) add(io_bytes, io_labels(path), growth(now, counted.bytes[path]));
+  for (const auto& [path, now] : bytes) add(io_bytes, received(path), growth(now, counted.bytes[path]));
 }
 
 void Metrics::count_fallbacks(const RestoreReport& report, Counted& counted) {
@@ -395,8 +420,8 @@ void Metrics::left() {
   ++version_;
   live_.clear();
   for (const auto name : {restore_active, publication_active, publication_size}) {
-    for (const auto& [labels, value] : plain_[std::string(name)]) {
-      if (value != 0) add(name, labels, -value);
+    for (Series& one : plain_[std::string(name)]) {
+      if (one.second != 0) add(name, one, -one.second);
     }
   }
   callbacks_ = {};

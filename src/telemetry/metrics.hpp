@@ -98,10 +98,23 @@ class Metrics {
     ByteCount bytes;
   };
 
-  // Of one series. They tell the callbacks. Require: the lock.
-  void add(std::string_view name, const Labels& labels, double amount);
-  void set(std::string_view name, const Labels& labels, double value);
-  void observe(std::string_view name, const Labels& labels, double seconds);
+  // Their nodes stay where they are.
+  using Series = std::map<Labels, double>::value_type;
+  using Durations = std::map<Labels, Histogram>::value_type;
+
+  // Of one series, which is 0 before. Require: the lock.
+  Series& series(std::string_view name, const Labels& labels);
+  Durations& durations(std::string_view name, const Labels& labels);
+  Series& received(const std::string& path);
+  // They tell the callbacks. Require: the lock.
+  void add(std::string_view name, Series& of, double amount);
+  void set(std::string_view name, Series& of, double value);
+  void observe(std::string_view name, Durations& of, double seconds);
+  void add(std::string_view name, const Labels& labels, double amount) { add(name, series(name, labels), amount); }
+  void set(std::string_view name, const Labels& labels, double value) { set(name, series(name, labels), value); }
+  void observe(std::string_view name, const Labels& labels, double seconds) {
+    observe(name, durations(name, labels), seconds);
+  }
   void note_slowdown(const RestoreReport& report);
   void count_bytes(const RestoreReport& report, Counted& counted);
   void count_fallbacks(const RestoreReport& report, Counted& counted);
@@ -113,7 +126,17 @@ class Metrics {
   std::map<std::string, std::map<Labels, double>> plain_;  // counters and gauges, by name
   std::map<std::string, std::map<Labels, Histogram>> histograms_;
   std::map<std::uint64_t, Live> live_;  // publications, by generation
-  Telemetry callbacks_;                 // empty once the member has left
+  // Series that restores change.
+  Series* active_ = nullptr;
+  Series* needed_ = nullptr;
+  Series* overread_ = nullptr;
+  Series* resent_ = nullptr;
+  Series* mismatches_ = nullptr;
+  Series* slowdown_ = nullptr;               // null: nothing has moved yet
+  std::map<std::string, Series*> received_;  // by PeerReport::path
+  std::array<Durations*, 3> successes_{};    // by Operation
+  std::array<Durations*, 6> stages_{};
+  Telemetry callbacks_;  // empty once the member has left
 };
 
 }  // namespace shardwire::telemetry
