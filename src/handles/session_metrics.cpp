@@ -25,7 +25,7 @@ namespace {
 using Attributes = std::vector<telemetry::Attribute>;
 
 void add_error(Attributes& attributes, std::optional<ErrorCode> code) {
-  if (code) attributes.emplace_back("error.type", std::string(to_string(*code)));
+  if (code) attributes.push_back({"error.type", to_string(*code)});
 }
 
 // `bytes`: of the publication, if there is no `code`.
@@ -33,8 +33,8 @@ Attributes attributes_of(const PublishOptions& options, Snapshot snapshot, ByteC
                          std::optional<ErrorCode> code) {
   Attributes attributes{{"shardwire.publication.name", options.name},
                         {"shardwire.step", options.step},
-                        {"shardwire.snapshot", std::string(snapshot == Snapshot::copy ? "copy" : "none")}};
-  if (!code) attributes.emplace_back("shardwire.bytes", static_cast<std::int64_t>(bytes));
+                        {"shardwire.snapshot", snapshot == Snapshot::copy ? "copy" : "none"}};
+  if (!code) attributes.push_back({"shardwire.bytes", static_cast<std::int64_t>(bytes)});
   add_error(attributes, code);
   return attributes;
 }
@@ -138,7 +138,7 @@ std::shared_ptr<PublicationState> SessionState::counted(
     metrics_->publish_failed(snapshot, seconds_of(ended - began), code);
   }
   if (trace_) {
-    trace_->add("publish", {{"shardwire.publish", began, ended, attributes_of(options, snapshot, bytes, code)}});
+    trace_->add("publish", {{"shardwire.publish", began, ended}}, attributes_of(options, snapshot, bytes, code));
   }
   if (failure) std::rethrow_exception(failure);
   return publication;
@@ -157,7 +157,7 @@ ExchangeResult SessionState::counted_exchange(const Catalog& held, const Catalog
       metrics_->ended(telemetry::Operation::exchange, seconds_of(now - began), report, error, counted);
     }
     if (trace_) {
-      trace_->add("exchange", {{"shardwire.exchange", began, now, attributes_of(report, telemetry::code_of(error))}});
+      trace_->add("exchange", {{"shardwire.exchange", began, now}}, attributes_of(report, telemetry::code_of(error)));
     }
   };
   if (metrics_) metrics_->started();

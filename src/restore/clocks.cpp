@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "restore/clocks.hpp"
 
-#include <utility>
-
 namespace shardwire::restore {
 
 namespace {
@@ -19,13 +17,17 @@ const char* span_name_of(Stage stage) {
 StageClock::StageClock(const Clock& clock, Clock::Time began, double join_seconds, bool keeps_spans)
     : clock_(clock), began_(began), stage_began_(began), keeps_spans_(keeps_spans) {
   seconds_.join = join_seconds;
+  if (!keeps_spans_) return;
+  spans_.reserve(8);  // few restores have more
+  spans_.push_back({"shardwire.restore", began, began});
 }
 
 void StageClock::enter(Stage stage) {
   const Clock::Time now = clock_.now();
   *account_ += seconds_of(now - stage_began_);
-  if (keeps_spans_ && spans_.size() < max_spans) {
-    spans_.push_back({account_name_, stage_began_, now});
+  if (keeps_spans_) {
+    spans_.front().ended = now;
+    if (spans_.size() < max_spans) spans_.push_back({account_name_, stage_began_, now});
   }
   stage_began_ = now;
   stage_ = stage;
@@ -50,14 +52,6 @@ StageSeconds StageClock::seconds() const {
   StageSeconds seconds = seconds_;
   seconds.wall = seconds_.join + seconds_of(stage_began_ - began_);
   return seconds;
-}
-
-std::vector<telemetry::Span> StageClock::spans(std::vector<telemetry::Attribute> attributes) const {
-  attributes.emplace_back("shardwire.seconds.join", seconds_.join);
-  std::vector<telemetry::Span> spans;
-  spans.push_back({"shardwire.restore", began_, stage_began_, std::move(attributes)});
-  spans.insert(spans.end(), spans_.begin(), spans_.end());
-  return spans;
 }
 
 }  // namespace shardwire::restore

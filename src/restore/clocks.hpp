@@ -27,8 +27,8 @@ class StageClock {
   void enter(Stage stage);
   [[nodiscard]] Stage stage() const { return stage_; }
   [[nodiscard]] StageSeconds seconds() const;
-  /// From the call to the last stage, and the stages in it. Those of one name sum to their seconds().
-  [[nodiscard]] std::vector<telemetry::Span> spans(std::vector<telemetry::Attribute> attributes) const;
+  /// From the call to the last stage, and the stages in it; empty if it keeps none. Those of one name sum to their seconds().
+  [[nodiscard]] const std::vector<telemetry::Span>& spans() const { return spans_; }
 
  private:
   static constexpr std::size_t max_spans = 1000;  // each plan has some

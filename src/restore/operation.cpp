@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <new>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -260,8 +259,7 @@ void RestoreOperation::replace_lost() {
   if (!attempt_->ledger().accounts_for_all()) {
     return fail(std::make_exception_ptr(Error(ErrorCode::internal, "bytes of lost sources are not accounted for")));
   }
-  before_ = report_without(left);
-  trace_moved();
+  before_ = report_without(left, context_.trace);
   abandoned_bytes_ = {};
   std::unique_ptr<Attempt> last = std::move(attempt_);  // leave() would resume a released one
   last->release();
@@ -316,8 +314,8 @@ void RestoreOperation::move_again(std::shared_ptr<Planning> planning, std::span<
 }
 
 // What was moved so far, as if only all but `missing` had been planned.
-RestoreReport RestoreOperation::report_without(std::span<const PieceBox> missing) const {
-  RestoreReport moved = report_of_attempt({}, false);
+RestoreReport RestoreOperation::report_without(std::span<const PieceBox> missing, telemetry::Trace* trace) const {
+  RestoreReport moved = report_of_attempt({}, false, trace);
   const bool moves = tally() != nullptr;
   for (const PieceBox& one : missing) {
     if (moves) moved.needed_bytes -= bytes_of(attempt_->planning(), *target_.wanted.manifest, one);
@@ -679,57 +677,44 @@ std::string RestoreOperation::outcome(const RestoreReport& report) const {
          (error_ ? "; " + why_text(error_) : "");
 }
 
-// From the rows that the report has.
-void RestoreOperation::trace_moved() const {
-  telemetry::Trace* const trace = context_.trace;
-  if (trace == nullptr || tally() == nullptr) return;
-  for (const MovedRow& moved : moved_rows(report_input(attempt_->chosen(), {}, false))) {
-    if (moved.began == move::Tally::WallClock::time_point::max()) continue;
-    const PeerReport& row = moved.row;
-    const std::string source = fmt::format("source rank {}", to_int(row.rank));
-    const auto slash = row.path.find('/');
+void RestoreOperation::trace_moved(telemetry::Trace& trace, const std::vector<MovedRow>& rows) const {
+  for (const auto& [row, began] : rows) {
+    if (began == move::Tally::WallClock::time_point::max()) continue;
+    const std::string_view path = row.path;
+    const auto slash = path.find('/');
     const auto took =
         std::chrono::duration_cast<Clock::Time::duration>(std::chrono::duration<double>(row.measured_seconds));
-    trace->add(fmt::format("{}: {}", source, row.path),
-               {{"shardwire.source.move",
-                 moved.began,
-                 moved.began + took,
-                 {{"shardwire.source.rank", to_int(row.rank)},
-                  {"shardwire.transport", row.path.substr(0, slash)},
-                  {"shardwire.method", slash == std::string::npos ? row.path : row.path.substr(slash + 1)},
-                  {"shardwire.bytes", static_cast<std::int64_t>(row.bytes)},
-                  {"shardwire.seconds.predicted", row.predicted_seconds}}}});
+    trace.add("source rank " + std::to_string(to_int(row.rank)) + ": " + row.path,
+              {{"shardwire.source.move", began, began + took}},
+              {{"shardwire.source.rank", to_int(row.rank)},
+               {"shardwire.transport", path.substr(0, slash)},
+               {"shardwire.method", slash == std::string_view::npos ? path : path.substr(slash + 1)},
+               {"shardwire.bytes", static_cast<std::int64_t>(row.bytes)},
+               {"shardwire.seconds.predicted", row.predicted_seconds}});
   }
 }
 
-std::vector<telemetry::Attribute> RestoreOperation::attributes(const RestoreReport& report) const {
-  const std::string operation = target_.exchange_losses     ? "exchange"
-                                : target_.only              ? "copy"
-                                : target_.options.bind_only ? "bind"
-                                                            : "restore";
+void RestoreOperation::trace_stages(telemetry::Trace& trace, const RestoreReport& report) const {
+  const std::string_view operation = target_.exchange_losses     ? "exchange"
+                                     : target_.only              ? "copy"
+                                     : target_.options.bind_only ? "bind"
+                                                                 : "restore";
   std::vector<telemetry::Attribute> attributes{
       {"shardwire.operation", operation},
       {"shardwire.publication.name", target_.options.name},
       {"shardwire.layout.rank", to_int(target_.catalog().layout_rank())},
       {"shardwire.bytes.needed", static_cast<std::int64_t>(report.needed_bytes)},
       {"shardwire.bytes.moved", static_cast<std::int64_t>(report.moved_bytes)}};
-  if (report.step) attributes.emplace_back("shardwire.step", *report.step);
-  if (const auto code = telemetry::code_of(error_)) {
-    attributes.emplace_back("error.type", std::string(to_string(*code)));
-  }
-  return attributes;
+  if (report.step) attributes.push_back({"shardwire.step", *report.step});
+  if (const auto code = telemetry::code_of(error_)) attributes.push_back({"error.type", to_string(*code)});
+  attributes.push_back({"shardwire.seconds.join", stages_.seconds().join});
+  trace.add("restore", stages_.spans(), attributes);
 }
 
 RestoreReport RestoreOperation::last_report() const {
   RestoreReport report = before_;
-  report += report_of_attempt(stages_.seconds(), error_ != nullptr);
-  if (telemetry::Trace* const trace = context_.trace) {
-    try {
-      trace_moved();
-      trace->add("restore", stages_.spans(attributes(report)));
-    } catch (const std::bad_alloc&) {  // the trace lacks spans, and the restore ends
-    }
-  }
+  report += report_of_attempt(stages_.seconds(), error_ != nullptr, context_.trace);
+  if (context_.trace != nullptr) trace_stages(*context_.trace, report);
   context_.log(LogLevel::info, outcome(report));
   return report;
 }
@@ -755,9 +740,13 @@ ReportInput RestoreOperation::report_input(const ChosenTransfers& chosen, const 
   return input;
 }
 
-RestoreReport RestoreOperation::report_of_attempt(const StageSeconds& seconds, bool failed) const {
+RestoreReport RestoreOperation::report_of_attempt(const StageSeconds& seconds, bool failed,
+                                                  telemetry::Trace* trace) const {
   const ChosenTransfers chosen = attempt_ ? attempt_->chosen() : ChosenTransfers();
-  RestoreReport report = make_report(report_input(chosen, seconds, failed));
+  const ReportInput input = report_input(chosen, seconds, failed);
+  std::vector<MovedRow> rows = moved_rows(input);
+  if (trace != nullptr && input.moved) trace_moved(*trace, rows);
+  RestoreReport report = make_report(input, std::move(rows));
   if (attempt_) report.lost = attempt_->losses();
   if (attempt_) {
     for (const FoundCorrupt& one : attempt_->ledger().corrupt()) report.corrupt.push_back(one.box);

@@ -131,14 +131,16 @@ class RestoreOperation final : public Operation {
   /// Name and rank of the restore, for the log.
   [[nodiscard]] std::string title() const;
   [[nodiscard]] std::string outcome(const RestoreReport& report) const;
-  [[nodiscard]] std::vector<telemetry::Attribute> attributes(const RestoreReport& report) const;
-  /// Adds what the present attempt has moved, unless there is no trace.
-  void trace_moved() const;
+  void trace_moved(telemetry::Trace& trace, const std::vector<MovedRow>& rows) const;
+  void trace_stages(telemetry::Trace& trace, const RestoreReport& report) const;
   /// Logs and traces it, too.
   [[nodiscard]] RestoreReport last_report() const;
   [[nodiscard]] ReportInput report_input(const ChosenTransfers& chosen, const StageSeconds& seconds, bool failed) const;
-  [[nodiscard]] RestoreReport report_of_attempt(const StageSeconds& seconds, bool failed) const;
-  [[nodiscard]] RestoreReport report_without(std::span<const PieceBox> missing) const;
+  /// `trace`: receives a span of each row; null: nobody wants them.
+  [[nodiscard]] RestoreReport report_of_attempt(const StageSeconds& seconds, bool failed,
+                                                telemetry::Trace* trace = nullptr) const;
+  [[nodiscard]] RestoreReport report_without(std::span<const PieceBox> missing,
+                                             telemetry::Trace* trace = nullptr) const;
 
   const Context& context_;
   std::shared_ptr<detail::RestoreState> state_;  // owners: this and the caller's handle

@@ -151,7 +151,7 @@ std::optional<PeerReport> row_of(const ReportInput& input, std::size_t source, M
 
 }  // namespace
 
-RestoreReport make_report(const ReportInput& input) {
+RestoreReport make_report(const ReportInput& input, std::vector<MovedRow> rows) {
   RestoreReport report;
   report.seconds = input.seconds;
   for (const std::string& version : input.session.transports) {
@@ -188,9 +188,9 @@ RestoreReport make_report(const ReportInput& input) {
     report.digest_seconds = input.moved->digest_seconds;
   }
   add_methods(report, input);
-  std::vector<PeerReport> rows;
-  for (MovedRow& moved : moved_rows(input)) rows.push_back(std::move(moved.row));
-  report.peers = one_row_each(std::move(rows));
+  std::vector<PeerReport> peers;
+  for (MovedRow& moved : rows) peers.push_back(std::move(moved.row));
+  report.peers = one_row_each(std::move(peers));
   return report;
 }
 

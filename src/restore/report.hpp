@@ -53,8 +53,8 @@ struct MovedRow {
 /// The rows of this attempt before one_row_each(). Pure.
 std::vector<MovedRow> moved_rows(const ReportInput& input);
 
-/// Pure. Invariant of the result: moved + local == needed + extra + again.
-RestoreReport make_report(const ReportInput& input);
+/// `rows`: moved_rows() of the same input. Pure. Invariant of the result: moved + local == needed + extra + again.
+RestoreReport make_report(const ReportInput& input, std::vector<MovedRow> rows);
 
 /// Sorted by rank and path, with one row for each. Several members may publish one layout rank; they deliver at the same time,
 /// so the longest time counts. Pure.

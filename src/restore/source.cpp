@@ -12,6 +12,24 @@ namespace shardwire::restore {
 
 namespace {
 
+constexpr std::string_view span_prefix = "shardwire.source.";
+
+std::string_view span_name_of(Source::State state) {
+  switch (state) {
+    case Source::State::resolving: return "shardwire.source.resolving";
+    case Source::State::leasing: return "shardwire.source.leasing";
+    case Source::State::connecting: return "shardwire.source.connecting";
+    case Source::State::proving: return "shardwire.source.proving";
+    case Source::State::bound: return "shardwire.source.bound";
+    case Source::State::moving: return "shardwire.source.moving";
+    case Source::State::confirming: return "shardwire.source.confirming";
+    case Source::State::released: return "shardwire.source.released";
+    case Source::State::lost: return "shardwire.source.lost";
+    case Source::State::withdrawn: return "shardwire.source.withdrawn";
+  }
+  return "shardwire.source.unknown";
+}
+
 bool is_last(Source::State state) {
   return state == Source::State::released || state == Source::State::lost || state == Source::State::withdrawn;
 }
@@ -59,15 +77,18 @@ void Source::enter(State next) {
 
 // All states at the end, when it is known how they ended.
 void Source::trace(telemetry::Trace& trace, State last, Clock::Time began) {
-  if (states_.empty()) states_.push_back({.name = "shardwire.source", .began = began});
-  states_.push_back({fmt::format("shardwire.source.{}", to_string(last)), began, entered_});
+  if (states_.empty()) {
+    states_.reserve(8);  // few sources have more
+    states_.push_back({.name = "shardwire.source", .began = began});
+  }
+  states_.push_back({span_name_of(last), began, entered_});
   if (!is_last(state_)) return;
   states_.front().ended = entered_;
-  states_.front().attributes = {{"shardwire.source.rank", to_int(rank())},
-                                {"shardwire.peer.member", binding_.record.member},
-                                {"shardwire.publication.name", options_.from},
-                                {"shardwire.source.end", std::string(to_string(state_))}};
-  trace.add(fmt::format("source rank {}", to_int(rank())), states_);
+  trace.add("source rank " + std::to_string(to_int(rank())), states_,
+            {{"shardwire.source.rank", to_int(rank())},
+             {"shardwire.peer.member", binding_.record.member},
+             {"shardwire.publication.name", options_.from},
+             {"shardwire.source.end", to_string(state_)}});
   states_.clear();
 }
 
@@ -229,19 +250,7 @@ Binding Source::take_binding() {
 }
 
 std::string_view to_string(Source::State state) {
-  switch (state) {
-    case Source::State::resolving: return "resolving";
-    case Source::State::leasing: return "leasing";
-    case Source::State::connecting: return "connecting";
-    case Source::State::proving: return "proving";
-    case Source::State::bound: return "bound";
-    case Source::State::moving: return "moving";
-    case Source::State::confirming: return "confirming";
-    case Source::State::released: return "released";
-    case Source::State::lost: return "lost";
-    case Source::State::withdrawn: return "withdrawn";
-  }
-  return "unknown";
+  return span_name_of(state).substr(span_prefix.size());
 }
 
 Sources make_sources(const SourceContext& context, Source::Listener& listener, const PathInputs& paths,

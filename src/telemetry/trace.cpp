@@ -5,11 +5,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <new>
+#include <type_traits>
 #include <utility>
 
 #include "support/boot_id.hpp"
@@ -23,11 +28,43 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-std::string value_text(const decltype(Attribute::value)& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return support::json_text(*text);
-  if (const auto* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);
-  const double real = std::get<double>(value);
-  return std::isfinite(real) ? fmt::format("{}", real) : "null";
+constexpr std::size_t max_text_bytes = 1 << 20;  // of one write
+
+void append(std::string& text, std::string_view more) {
+  text += more;
+}
+
+template <typename Number>
+requires std::is_arithmetic_v<Number>
+void append(std::string& text, Number number) {
+  char digits[32];
+  text.append(digits, std::to_chars(std::begin(digits), std::end(digits), number).ptr);
+}
+
+void append(std::string& text, nanoseconds seconds) {
+  constexpr std::int64_t second = 1'000'000'000;
+  append(text, seconds.count() / second);
+  const std::size_t point = text.size();
+  append(text, second + seconds.count() % second);  // the 1 keeps the zeros behind it
+  text[point] = '.';
+}
+
+void append_quoted(std::string& text, std::string_view of) {
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+  if (!std::all_of(of.begin(), of.end(), is_plain)) return append(text, support::json_text(of));
+  text += '"';
+  text += of;
+  text += '"';
+}
+
+void append(std::string& text, const Attribute& attribute) {
+  text += ",\"";
+  text += attribute.name;
+  text += "\":";
+  if (const auto* of = std::get_if<std::string_view>(&attribute.value)) return append_quoted(text, *of);
+  if (const auto* number = std::get_if<std::int64_t>(&attribute.value)) return append(text, *number);
+  const double real = std::get<double>(attribute.value);
+  std::isfinite(real) ? append(text, real) : append(text, "null");
 }
 
 void write_at(int file, std::string_view text, std::size_t at) {
@@ -40,6 +77,10 @@ void write_at(int file, std::string_view text, std::size_t at) {
   }
 }
 
+std::string last_lines(std::uint64_t dropped) {
+  return fmt::format("\n],\"shardwire.spans.dropped\":{}}}\n", dropped);
+}
+
 }  // namespace
 
 std::string trace_file_name(const std::string& name, int member) {
@@ -50,13 +91,45 @@ std::string trace_file_name(const std::string& name, int member) {
                      has_ending ? name.substr(dot) : "");
 }
 
+/// Spans that wait for the thread, which makes their lines.
+struct WaitingSpans {
+  struct Group {
+    std::size_t first_text = 0;  ///< the row, and then the attributes of the first span in JSON
+    std::size_t row_bytes = 0;
+    std::size_t attributes_bytes = 0;
+    std::size_t first_span = 0;
+    std::size_t spans = 0;
+  };
+  std::vector<Group> groups;
+  std::vector<Span> spans;
+  std::string texts;
+
+  /// All or, without memory, nothing.
+  void add(std::string_view row, const std::vector<Span>& more, const std::vector<Attribute>& attributes) {
+    Group group{.first_text = texts.size(), .row_bytes = row.size(), .first_span = spans.size(), .spans = more.size()};
+    texts += row;
+    for (const Attribute& one : attributes) append(texts, one);
+    group.attributes_bytes = texts.size() - group.first_text - row.size();
+    spans.insert(spans.end(), more.begin(), more.end());
+    groups.push_back(group);
+  }
+  [[nodiscard]] std::size_t bytes() const {
+    return groups.size() * sizeof(Group) + spans.size() * sizeof(Span) + texts.size();
+  }
+  void clear() {
+    groups.clear();
+    spans.clear();
+    texts.clear();
+  }
+};
+
 /// State of the thread, which may outlive its Trace.
 class Trace::File {
  public:
   File(Setup setup, std::function<void(const std::string& why)> failed)
-      : setup_(std::move(setup)), failure_(std::move(failed)), waiting_(head()), added_bytes_(waiting_.size()) {}
+      : setup_(std::move(setup)), text_(head()), failure_(std::move(failed)) {}
 
-  void add(const std::string& row, const std::vector<Span>& spans);
+  void add(std::string_view row, const std::vector<Span>& spans, const std::vector<Attribute>& attributes);
   /// On its thread.
   void write();
   void fail(const std::string& why) {
@@ -72,25 +145,28 @@ class Trace::File {
   };
 
   bool open();
-  int row_for(const std::string& name, const Span& span);
-  void put(std::string_view event);
-  void put(int row, const Span& span);
+  void write_text();
+  [[nodiscard]] std::uint64_t dropped() const;
+  int row_for(std::string_view name, const Span& span);
+  void put(const WaitingSpans::Group& group);
+  void put(int row, const Span& span, std::string_view attributes);
   [[nodiscard]] std::int64_t microseconds(Span::Time time) const;
   [[nodiscard]] std::string head() const;
 
   const Setup setup_;
-  // Of the thread, as the next two.
+  // Of the thread, as all before failure_.
   support::Descriptor file_;
+  WaitingSpans writing_;
+  std::string text_;  // of those that were writing_
   std::size_t written_bytes_ = 0;
   std::uint64_t written_dropped_ = 0;
-  FirstFailure failure_;
-  std::mutex mutex_;
-  bool ended_ = false;  // guarded by mutex_, as all that follows
-  std::string waiting_;
-  std::size_t added_bytes_ = 0;                   // in all
-  std::uint64_t dropped_ = 0;                     // spans
-  std::map<std::string, std::vector<Row>> rows_;  // by name
+  std::map<std::string, std::vector<Row>, std::less<>> rows_;  // by name
   int rows_made_ = 0;
+  FirstFailure failure_;
+  mutable std::mutex mutex_;
+  bool ended_ = false;  // guarded by mutex_, as all that follows
+  WaitingSpans waiting_;
+  std::uint64_t dropped_ = 0;  // spans
 };
 
 // The clocks of hosts are aligned by what member 0 says of the age of the session, or else by the time of day.
@@ -114,50 +190,55 @@ std::int64_t Trace::File::microseconds(Span::Time time) const {
   return std::chrono::floor<std::chrono::microseconds>(time - setup_.began).count();
 }
 
-void Trace::File::add(const std::string& row, const std::vector<Span>& spans) {
+void Trace::File::add(std::string_view row, const std::vector<Span>& spans, const std::vector<Attribute>& attributes) {
   if (spans.empty()) return;
   const std::lock_guard lock(mutex_);
   if (ended_) return;
-  if (waiting_.size() >= setup_.max_waiting_bytes || added_bytes_ >= setup_.max_file_bytes) {
-    dropped_ += spans.size();
-    return;
+  try {
+    if (waiting_.bytes() < setup_.max_waiting_bytes) return waiting_.add(row, spans, attributes);
+  } catch (const std::bad_alloc&) {
   }
-  const std::size_t before = waiting_.size();
-  const int number = row_for(row, spans.front());
-  for (const Span& span : spans) put(number, span);
-  added_bytes_ += waiting_.size() - before;
+  dropped_ += spans.size();
 }
 
 // Spans of one row lie in one another or apart.
-int Trace::File::row_for(const std::string& name, const Span& span) {
-  std::vector<Row>& rows = rows_[name];
+int Trace::File::row_for(std::string_view name, const Span& span) {
+  auto found = rows_.find(name);
+  if (found == rows_.end()) found = rows_.try_emplace(std::string(name)).first;
+  std::vector<Row>& rows = found->second;
   for (Row& row : rows) {
     if (row.free_from > span.began) continue;
     row.free_from = span.ended;
     return row.number;
   }
   rows.push_back({++rows_made_, span.ended});
-  const std::string shown = rows.size() == 1 ? name : fmt::format("{} ({})", name, rows.size());
-  put(fmt::format(R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})", setup_.member,
-                  rows_made_, support::json_text(shown)));
+  const std::string shown = rows.size() == 1 ? std::string(name) : fmt::format("{} ({})", name, rows.size());
+  text_ += fmt::format(
+      ",\n"
+      R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})",
+      setup_.member, rows_made_, support::json_text(shown));
   return rows_made_;
 }
 
-void Trace::File::put(std::string_view event) {
-  waiting_ += ",\n";
-  waiting_ += event;
+void Trace::File::put(const WaitingSpans::Group& group) {
+  if (written_bytes_ + text_.size() >= setup_.max_file_bytes) {
+    const std::lock_guard lock(mutex_);
+    dropped_ += group.spans;
+    return;
+  }
+  const Span* const spans = &writing_.spans[group.first_span];
+  const auto texts = std::string_view(writing_.texts).substr(group.first_text);
+  const int row = row_for(texts.substr(0, group.row_bytes), spans[0]);
+  put(row, spans[0], texts.substr(group.row_bytes, group.attributes_bytes));
+  for (std::size_t i = 1; i < group.spans; ++i) put(row, spans[i], "");
 }
 
-void Trace::File::put(int row, const Span& span) {
+void Trace::File::put(int row, const Span& span, std::string_view attributes) {
   const std::int64_t began = microseconds(span.began);
-  std::string attributes =
-      fmt::format(R"("seconds":{})", std::chrono::duration<double>(span.ended - span.began).count());
-  for (const Attribute& one : span.attributes) {
-    attributes += fmt::format(",{}:{}", support::json_text(one.name), value_text(one.value));
-  }
-  put(fmt::format(R"({{"name":{},"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"args":{{{}}}}})",
-                  support::json_text(span.name), setup_.member, row, began, microseconds(span.ended) - began,
-                  attributes));
+  const auto event = [this](const auto&... parts) { (append(text_, parts), ...); };
+  event(",\n{\"name\":\"", span.name, R"(","ph":"X","pid":)", setup_.member, R"(,"tid":)", row, R"(,"ts":)", began,
+        R"(,"dur":)", microseconds(span.ended) - began, R"(,"args":{"seconds":)", nanoseconds(span.ended - span.began),
+        attributes, "}}");
 }
 
 // False: the owner gave up while the folder hung, and a later session may write this file.
@@ -177,35 +258,53 @@ bool Trace::File::open() {
   return true;
 }
 
-// The last lines are written anew each time, in one call with what is new, so that a process that dies leaves a whole file.
+std::uint64_t Trace::File::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
+}
+
 void Trace::File::write() {
-  std::string text;
-  std::uint64_t dropped = 0;
   {
     const std::lock_guard lock(mutex_);
-    text.swap(waiting_);
-    dropped = dropped_;
+    std::swap(writing_, waiting_);
   }
-  if (text.empty() && dropped == written_dropped_) return;
-  const std::string last = fmt::format("\n],\"shardwire.spans.dropped\":{}}}\n", dropped);
   try {
-    if (!file_ && !open()) return;
-    write_at(file_.get(), text + last, written_bytes_);
-    written_bytes_ += text.size();
-    written_dropped_ = dropped;
-    if (dropped > 0) fail("there are more spans than it may have");
+    for (const WaitingSpans::Group& group : writing_.groups) {
+      put(group);
+      if (text_.size() >= max_text_bytes) write_text();
+    }
+    writing_.clear();
+    write_text();
   } catch (const std::exception& error) {
     fail(error.what());
     // The file system is full, and has room for the last lines again.
     if (file_ && ::ftruncate(file_.get(), static_cast<off_t>(written_bytes_)) == 0) {
+      const std::string last = last_lines(dropped());
       static_cast<void>(::pwrite(file_.get(), last.data(), last.size(), static_cast<off_t>(written_bytes_)) < 0);
     }
     file_.reset();
+    writing_ = {};
+    text_ = {};
     const std::lock_guard lock(mutex_);
     ended_ = true;
     waiting_ = {};
     written_dropped_ = dropped_;  // nothing is left to write
   }
+}
+
+// The last lines are written anew each time, in one call with what is new, so that a process that dies leaves a whole file.
+void Trace::File::write_text() {
+  const std::uint64_t dropped = this->dropped();
+  if (text_.empty() && dropped == written_dropped_) return;
+  const std::size_t bytes = text_.size();
+  text_ += last_lines(dropped);
+  if (file_ || open()) {
+    write_at(file_.get(), text_, written_bytes_);
+    written_bytes_ += bytes;
+    written_dropped_ = dropped;
+    if (dropped > 0) fail("there are more spans than it may have");
+  }
+  text_.clear();
 }
 
 void Trace::File::end() {
@@ -225,8 +324,8 @@ Trace::Trace(Setup setup, std::function<void(const std::string& why)> failed) {
   file_->end();
 }
 
-void Trace::add(const std::string& row, const std::vector<Span>& spans) {
-  file_->add(row, spans);
+void Trace::add(std::string_view row, const std::vector<Span>& spans, const std::vector<Attribute>& attributes) {
+  file_->add(row, spans, attributes);
 }
 
 void Trace::end() {

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -17,23 +16,18 @@
 
 namespace shardwire::telemetry {
 
-/// One property of a span.
+/// One property of a span. Borrows its texts.
 struct Attribute {
-  /// `of`: text, a whole number or a real one.
-  template <typename Value>
-  Attribute(std::string_view key, Value of) : name(key), value(std::move(of)) {}
-
-  std::string_view name;  ///< a constant
-  std::variant<std::string, std::int64_t, double> value;
+  std::string_view name;  ///< without characters that JSON escapes
+  std::variant<std::string_view, std::int64_t, double> value;
 };
 
 /// Something that took time.
 struct Span {
   using Time = std::chrono::steady_clock::time_point;
-  std::string name;
+  std::string_view name;  ///< a constant, without characters that JSON escapes
   Time began{};
   Time ended{};
-  std::vector<Attribute> attributes{};
 };
 
 /// The file of one member: "trace.json" is "trace-3.json" of member 3.
@@ -64,9 +58,9 @@ class Trace {
   Trace& operator=(const Trace&) = delete;
 
   /// Adds spans to a row with this name. The first contains the others, each of which contains, or is disjoint from, those that
-  /// follow it. Groups that overlap get rows of their own. Never waits for the file. Beyond the limits it only counts the
-  /// spans.
-  void add(const std::string& row, const std::vector<Span>& spans);
+  /// follow it. Groups that overlap get rows of their own. Never waits for the file. Beyond the limits, and without memory, it
+  /// only counts the spans. `attributes`: of the first span.
+  void add(std::string_view row, const std::vector<Span>& spans, const std::vector<Attribute>& attributes = {});
   /// Writes what has been added, and no more from now on.
   void end();
 
