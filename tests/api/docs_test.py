@@ -361,7 +361,7 @@ def versions() -> Iterator[str]:
     [protocol] = re.findall(r"protocol_version = (\d+);", (ROOT / "src/wire/messages.hpp").read_text())
     [torch] = re.findall(r"^TRIED = \((.*)\)", (ROOT / "python/shardwire/torch/_version.py").read_text(), re.M)
     [project] = re.findall(r"^  version: '([\d.]+)'", (ROOT / "meson.build").read_text(), re.M)
-    for known in (f"shardwire {project} ", f"| protocol {protocol} |", f"tested with {torch.replace(', ', ' and ')};".replace('"', "")):
+    for known in (f"shardwire {project} ", f"| protocol {protocol} |", f"tested with {' and '.join(torch.rsplit(', ', 1))};".replace('"', "")):
         if known not in text:
             yield place(page, f"it does not say: {known}")
 

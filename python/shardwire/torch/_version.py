@@ -7,7 +7,7 @@ import warnings
 
 import torch
 
-TRIED = ("2.11", "2.13")
+TRIED = ("2.11", "2.13", "2.14")
 
 
 def warn_if_untried() -> None:
