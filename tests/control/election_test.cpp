@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "control/election.hpp"
 #include "support/random_layout.hpp"
 #include "support/sanitizer.hpp"
+#include "support/seed.hpp"
 
 BOOST_AUTO_TEST_SUITE(election)
 
@@ -508,8 +508,7 @@ BOOST_AUTO_TEST_CASE(never_two_serve_one_term_and_a_majority_finds_one) {
   int quorums = 0;
   int none = 0;
   int without_pairs = 0;
-  const char* const given = std::getenv("TEST_SEED");
-  const auto first = given == nullptr ? 0U : static_cast<unsigned>(std::stoul(given));
+  const auto first = static_cast<unsigned>(first_seed());
   for (unsigned seed = first; seed < first + test::rounds(1500U); ++seed) {
     Random random(seed);
     Job job(seed, pick(random, 3, 8));

@@ -3,7 +3,6 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -12,6 +11,7 @@
 #include "simulation/shrink.hpp"
 #include "simulation/world.hpp"
 #include "support/sanitizer.hpp"
+#include "support/seed.hpp"
 
 BOOST_AUTO_TEST_SUITE(simulation)
 
@@ -19,12 +19,7 @@ using namespace shardwire::simulation;
 
 namespace {
 
-std::uint64_t first_seed() {
-  const char* seed = std::getenv("TEST_SEED");
-  return seed == nullptr ? 0 : std::stoull(seed);
-}
-
-/// What the run of a seed finds; it runs once for all cases.
+/// The findings of a seed, which runs once for all cases.
 const Findings& findings_of(std::uint64_t seed) {
   static std::map<std::uint64_t, Findings> known;
   const auto found = known.find(seed);

@@ -16,3 +16,9 @@ inline std::uint64_t test_seed() {
   }();
   return seed;
 }
+
+/// TEST_SEED, else 0: of tests whose seeds are the same in each run.
+inline std::uint64_t first_seed() {
+  const char* given = std::getenv("TEST_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : 0;
+}
