@@ -8,7 +8,6 @@
 
 #include <array>
 #include <condition_variable>
-#include <latch>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,7 +20,6 @@
 #include "support/descriptors.hpp"
 #include "support/job.hpp"
 #include "support/launch_variables.hpp"
-#include "support/missed_gather.hpp"
 #include "support/refused.hpp"
 
 BOOST_AUTO_TEST_SUITE(store)
@@ -239,20 +237,6 @@ BOOST_AUTO_TEST_CASE(a_member_0_that_never_comes_is_named_in_time) {
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
   BOOST_TEST(says(error, "waited 0.3 s for member 0"));
   BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
-}
-
-BOOST_AUTO_TEST_CASE(a_member_that_never_comes_is_named_to_those_who_wait_for_it) {
-  const auto store = std::make_shared<MemoryStore>();
-  MissedGather gather(2, {Rank{1}});
-  std::latch told(2);
-  on_members(3, [&](int member) {
-    if (member == 1) return;
-    Session session = Session::join(through(store, member, 3), quick());
-    const Error error = gather.on(session);
-    told.arrive_and_wait();  // member 0 must live until it has named the missing ranks
-    require(error.code() == ErrorCode::timed_out, "timed out");
-    require(error.ranks() == std::vector<Rank>{Rank{1}}, "names it");
-  });
 }
 
 BOOST_AUTO_TEST_CASE(what_an_earlier_job_has_left_in_the_store_is_no_obstacle) {

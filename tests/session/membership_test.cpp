@@ -5,14 +5,12 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <latch>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "control/connection.hpp"
 #include "peers/keeper_link.hpp"
 #include "runtime/uv_loop.hpp"
+#include "simulation/scenario.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 
@@ -28,19 +27,21 @@ BOOST_AUTO_TEST_SUITE(membership)
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
+using shardwire::simulation::Scenario;
 
 namespace {
 
 constexpr int members = 3;
+constexpr Duration soon = 2s;  // well before any deadline
 
-/// Members 0, 1 and 2: 0 serves the rendezvous, 1 publishes, 2 reads.
+/// Members 0, 1 and 2 in made time: 0 serves the rendezvous, 1 publishes, 2 reads.
 struct Job {
-  static constexpr Extent rows = 4096;
+  static constexpr Extent rows = 64;
 
-  std::uint16_t port = free_port();
-  std::optional<Session> host = Session::join(member(0, members, port), quick());
-  std::optional<Session> source = Session::join(member(1, members, port), quick());
-  Session reader = Session::join(member(2, members, port), quick());
+  Scenario made{members};
+  std::optional<Session> host = made.join(0);
+  std::optional<Session> source = made.join(1);
+  Session reader = made.join(2);
   TestShard held{{{"w", "m"}, DType::f32, {rows, 64}}, Layout::replicated(), Rank{0}};
   TestShard wanted{{{"w", "m"}, DType::f32, {rows, 64}}, Layout::replicated(), Rank{0}};
   Publication publication;
@@ -55,6 +56,11 @@ struct Job {
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
     return reader.restore(catalog, options);
+  }
+  Session& of(int member) { return member == 0 ? *host : member == 1 ? *source : reader; }
+  /// On threads of these members at once.
+  void together(const std::vector<int>& which, const std::function<void(Session& session, int member)>& body) {
+    made.together(which, [&](int member) { body(of(member), member); });
   }
 };
 
@@ -150,26 +156,14 @@ class FalseKeeper {
 };
 
 // Joins the number of a member that ended without leaving; it is free once the rendezvous notices that.
-Session replacement_of(int rank, std::uint16_t port) {
-  for (const auto began = std::chrono::steady_clock::now();;) {
+Session replacement_of(int rank, Job& job) {
+  for (const auto began = job.made.now();;) {
     try {
-      return Session::join(member(rank, members, port), quick());
+      return job.made.join(rank);
     } catch (const Error& error) {
-      BOOST_REQUIRE((says(error, "joined already") && std::chrono::steady_clock::now() - began < patience));
+      BOOST_REQUIRE((says(error, "joined already") && job.made.now() - began < soon));
     }
   }
-}
-
-/// The error of `call`, which others do not come to. Member 0 has a second to answer who is missing. On a machine with too much to
-/// do it may take longer: then once more.
-template <typename Call>
-Error error_that_names_the_missing(Call call) {
-  const auto until = std::chrono::steady_clock::now() + patience;
-  Error error = failure_of(call);
-  while (says(error, "member 0 does not answer which") && std::chrono::steady_clock::now() < until) {
-    error = failure_of(call);
-  }
-  return error;
 }
 
 }  // namespace
@@ -179,11 +173,11 @@ BOOST_AUTO_TEST_CASE(a_restore_under_way_does_not_need_the_rendezvous) {
   job.publish(1);
   RestoreOptions slowly = within(patience);
   slowly.ingress_bytes_per_second = job.wanted.size_bytes();
-  Restore restore = job.start(slowly);
-  std::atomic<bool> moving = false;
-  restore.on_progress([&](const Progress& progress) { moving = progress.done_bytes > 0; }, 5ms);
-  while (!moving && !restore.wait_for(1ms)) continue;
-  restore.on_progress(nullptr);
+  slowly.staging_bytes = 4 << 10;
+  Catalog catalog(Rank{0}, 1);
+  job.wanted.add_to(catalog);
+  Restore restore = moving(job.made, job.reader, catalog, slowly);
+  BOOST_TEST(!restore.poll());
   job.host.reset();
   restore.wait();
   BOOST_TEST(job.wanted.wrong(1) == 0U);
@@ -198,17 +192,17 @@ BOOST_AUTO_TEST_CASE(a_restore_that_has_yet_to_learn_who_publishes_ends_with_the
   Job job;
   job.publish(1);
   job.host.reset();
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = job.made.now();
   const Error error = failure_of([&] { job.start(within(patience)).wait(); });
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
   BOOST_TEST(says(error, "rendezvous"));
   BOOST_TEST(says(error, "the publishers of 'state'"));
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // does not wait for the deadline
+  BOOST_TEST((job.made.now() - began < soon));
   const Error late = failure_of([&] {
-    SessionOptions options = quick();
+    SessionOptions options;
     options.join_timeout = 300ms;
-    Session::join(member(1, members, job.port), options);
+    job.made.join(1, options);
   });
   BOOST_TEST((late.code() == ErrorCode::timed_out));
 }
@@ -220,38 +214,37 @@ BOOST_AUTO_TEST_CASE(a_restore_that_waits_for_a_source_ends_with_the_rendezvous)
   Catalog half(Rank{0}, 2);
   half.add({{"w", "m"}, DType::f32, {Job::rows, 64}}, Layout::chunk(0, 2), View{.data = job.held.data()});
   job.publication = job.source->publish(half);
-  BOOST_REQUIRE(run_until([] {}, [&] { return job.reader.inventory().publishers.size() == 1; }, patience));
+  BOOST_REQUIRE(job.reader.inventory().publishers.size() == 1);
   Restore restore = job.start(within(patience));
-  std::atomic<bool> waits = false;
-  restore.on_progress([&](const Progress&) { waits = true; }, 5ms);
-  while (!waits && !restore.wait_for(1ms)) continue;
-  const auto began = std::chrono::steady_clock::now();
+  job.made.pass(patience / 2);
+  BOOST_TEST(!restore.poll());
+  const auto began = job.made.now();
   job.host.reset();
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
   BOOST_TEST(error.gaps().size() == 1U);
   BOOST_TEST(says(error, "source rank 1 of 2 has not published 'state', and member 0, which serves the rendezvous"));
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // does not wait for the deadline
+  BOOST_TEST((job.made.now() - began < soon));
 }
 
 // A restore learns the addresses of all publishers, also of those that its plan does not name.
 BOOST_DATA_TEST_CASE(without_the_rendezvous_sources_are_found_that_an_earlier_restore_has_heard_of,
                      boost::unit_test::data::make({true, false}), heard) {
-  const auto port = free_port();
+  Scenario made(4);
   const TensorSpec spec{{"w", "m"}, DType::f32, {8, 4}};
-  std::optional<Session> host = Session::join(member(0, 4, port), quick());
+  std::optional<Session> host = made.join(0);
   std::vector<Session> sources;
   std::vector<TestShard> held;
   std::vector<Publication> publications;
   for (int place = 0; place < 2; ++place) {
-    sources.push_back(Session::join(member(1 + place, 4, port), quick()));
+    sources.push_back(made.join(1 + place));
     held.emplace_back(spec, Layout::chunk(0, 2), Rank{place}).fill(1);
     Catalog catalog(Rank{place}, 2);
     held.back().add_to(catalog);
     publications.push_back(sources.back().publish(catalog));
   }
-  Session reader = Session::join(member(3, 4, port), quick());
+  Session reader = made.join(3);
   const auto restore_rows = [&](Extent from) {
     TestShard wanted(spec, Layout::boxes({{Rank{0}, {{{from, 0}, {4, 4}}}}}), Rank{0});
     Catalog catalog(Rank{0}, 1);
@@ -266,12 +259,11 @@ BOOST_DATA_TEST_CASE(without_the_rendezvous_sources_are_found_that_an_earlier_re
     restore_rows(0);
     return restore_rows(4);
   }
-  // Until the reader notices the loss, it may still ask the lost source.
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = made.now();
   const Error error = failure_of([&] { restore_rows(0); });
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST(says(error, "rendezvous"));
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // does not wait for the deadline
+  BOOST_TEST((made.now() - began < soon));
 }
 
 BOOST_AUTO_TEST_CASE(who_takes_a_lost_member_s_place_is_read_instead_of_it) {
@@ -280,27 +272,16 @@ BOOST_AUTO_TEST_CASE(who_takes_a_lost_member_s_place_is_read_instead_of_it) {
   job.start(within(patience)).wait();
   BOOST_TEST(job.wanted.wrong(1) == 0U);
   job.source.reset();  // without leaving
-  job.source = replacement_of(1, job.port);
+  job.source = replacement_of(1, job);
   job.publish(2);
-  // The reader may still know only the first publication: then the restore reports that its source is lost.
-  for (const auto began = std::chrono::steady_clock::now();;) {
-    BOOST_REQUIRE((std::chrono::steady_clock::now() - began < patience));
-    try {
-      job.start(within(patience)).wait();
-      break;
-    } catch (const Error& error) {
-      BOOST_REQUIRE((error.code() == ErrorCode::peer_lost));
-      std::this_thread::sleep_for(10ms);
-    }
-  }
+  job.made.pass(soon);
+  job.start(within(patience)).wait();
   BOOST_TEST(job.wanted.wrong(2) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_gather_that_times_out_names_who_did_not_come) {
   Job job;
-  const auto gather = [](Session& session) {
-    return error_that_names_the_missing([&] { session.gather("all", {}, 300ms); });
-  };
+  const auto gather = [](Session& session) { return failure_of([&] { session.gather("all", {}, 300ms); }); };
   BOOST_TEST((gather(job.reader).code() == ErrorCode::timed_out));  // from now on it has come
   const Error error = gather(*job.host);
   BOOST_TEST((gather(job.reader).ranks() == std::vector{Rank{1}}));
@@ -348,10 +329,8 @@ BOOST_AUTO_TEST_CASE(a_member_tells_its_keeper_when_the_session_began) {
 namespace {
 
 void require_values_of_all(Job& job) {
-  std::vector<Session*> all{&*job.host, &*job.source, &job.reader};
-  on_members(members, [&](int rank) {
-    const auto values =
-        all[static_cast<std::size_t>(rank)]->gather("all", Bytes(static_cast<std::size_t>(rank)), patience);
+  job.together({0, 1, 2}, [](Session& session, int member) {
+    const auto values = session.gather("all", Bytes(static_cast<std::size_t>(member)), patience);
     require(values == std::vector<Bytes>{Bytes(0), Bytes(1), Bytes(2)}, "the values of these processes");
   });
 }
@@ -369,7 +348,7 @@ BOOST_AUTO_TEST_CASE(a_gather_names_a_member_that_was_lost_after_it_came_and_its
   };
   missed(*job.host);
   missed(job.reader);
-  job.source = replacement_of(1, job.port);
+  job.source = replacement_of(1, job);
   require_values_of_all(job);
 }
 
@@ -378,22 +357,24 @@ BOOST_AUTO_TEST_CASE(a_gather_takes_no_value_of_a_process_that_left_before_its_r
   BOOST_TEST((failure_of([&] { job.source->gather("all", Bytes(9), 10ms); }).code() == ErrorCode::timed_out));
   job.source->close(10s);
   job.source.reset();
-  job.source = replacement_of(1, job.port);
+  job.source = replacement_of(1, job);
   require_values_of_all(job);
 }
 
 BOOST_AUTO_TEST_CASE(a_gather_ends_with_the_rendezvous) {
   Job job;
-  std::thread leaver([&] {
-    std::this_thread::sleep_for(100ms);
-    job.host.reset();
+  std::optional<Error> error;
+  job.together({0, 2}, [&](Session& session, int member) {
+    if (member == 2) error = failure_of([&] { session.gather("all", {}, patience); });
+    if (member == 0) {
+      job.made.pass(100ms);
+      job.host.reset();
+    }
   });
-  const Error error = failure_of([&] { job.reader.gather("all", {}, patience); });
-  leaver.join();
-  BOOST_TEST((error.code() == ErrorCode::peer_lost));
-  BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
+  BOOST_TEST((error->code() == ErrorCode::peer_lost));
+  BOOST_TEST((error->ranks() == std::vector{Rank{0}}));
   // A source that repeats its barrier keeps its publication for restores that have their plan.
-  BOOST_TEST(error.retryable());
+  BOOST_TEST(error->retryable());
   BOOST_TEST((failure_of([&] { job.reader.gather("more", {}, patience); }).code() == ErrorCode::peer_lost));
 }
 
@@ -402,12 +383,11 @@ BOOST_AUTO_TEST_CASE(a_gather_ends_with_the_rendezvous) {
 namespace {
 
 void meet(Job& job, int times = 1) {
-  const std::vector<Session*> all{&*job.host, &*job.source, &job.reader};
-  std::atomic<int> calls = 0;
-  on_members(members, [&](int rank) {
+  int calls = 0;
+  job.together({0, 1, 2}, [&](Session& session, int) {
     for (int met = 1; met <= times; ++met) {
       ++calls;
-      all[static_cast<std::size_t>(rank)]->barrier(patience);
+      session.barrier(patience);
       require(calls >= met * members, "all have called it as often as this one");
     }
   });
@@ -422,12 +402,11 @@ BOOST_AUTO_TEST_CASE(a_barrier_holds_each_time_until_all_have_come) {
 
 BOOST_AUTO_TEST_CASE(who_has_given_a_barrier_up_has_not_come) {
   Job job;
-  const Error error = error_that_names_the_missing([&] { job.source->barrier(10ms); });
+  const Error error = failure_of([&] { job.source->barrier(10ms); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector{Rank{0}, Rank{2}}));
   BOOST_TEST(says(error, "members 0, 2 did not come to 'shardwire.barrier'"));
-  on_members(2, [&](int which) {
-    Session& session = which == 0 ? *job.host : job.reader;
+  job.together({0, 2}, [&](Session& session, int) {
     require(failure_of([&] { session.barrier(300ms); }).code() == ErrorCode::timed_out, "it waits for member 1");
   });
   meet(job);
@@ -435,17 +414,16 @@ BOOST_AUTO_TEST_CASE(who_has_given_a_barrier_up_has_not_come) {
 
 BOOST_AUTO_TEST_CASE(layouts_of_all_members_are_one_side_of_a_plan) {
   Job job;
-  Session* const all[] = {&*job.host, &*job.source, &job.reader};
   // A member that has given up does not count in the next call.
-  const Error error = error_that_names_the_missing([&] { job.source->gather_layouts(Catalog(Rank{0}, 1), 10ms); });
+  const Error error = failure_of([&] { job.source->gather_layouts(Catalog(Rank{0}, 1), 10ms); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector{Rank{0}, Rank{2}}));
   const TensorSpec spec{{"w", "m"}, DType::f32, {6}};
-  on_members(members, [&](int member) {
+  job.together({0, 1, 2}, [&](Session& session, int member) {
     std::vector<float> memory(6);
     Catalog catalog(Rank{member}, members);
     catalog.add(spec, Layout::on_ranks(Layout::replicated(), {Rank{member}}), View{.data = memory.data()});
-    const JobLayout side = all[member]->gather_layouts(catalog, patience);
+    const JobLayout side = session.gather_layouts(catalog, patience);
     require(side.ranks == members && side.sections.size() == 3U, "each member has a section");
     for (int rank = 0; rank < members; ++rank) {
       const Section& section = side.sections[static_cast<std::size_t>(rank)];
@@ -459,12 +437,12 @@ BOOST_AUTO_TEST_CASE(a_barrier_names_a_lost_member_and_its_replacement_comes_ane
   Job job;
   meet(job, 2);
   job.source.reset();  // without leaving
-  on_members(2, [&](int which) {
-    const Error error = failure_of([&] { (which == 0 ? *job.host : job.reader).barrier(patience); });
+  job.together({0, 2}, [&](Session& session, int) {
+    const Error error = failure_of([&] { session.barrier(patience); });
     require(error.code() == ErrorCode::peer_lost, error.what());
     require(error.ranks() == std::vector{Rank{1}}, error.what());
   });
-  job.source = replacement_of(1, job.port);
+  job.source = replacement_of(1, job);
   meet(job, 2);
 }
 

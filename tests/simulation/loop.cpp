@@ -110,7 +110,10 @@ std::size_t SimulatedLoop::alarms() {
 
 void SimulatedLoop::end(std::function<void()> last) {
   if (state_->ended) return;
+  Waiting* const caller =
+      std::exchange(Waiting::of_this_thread(), nullptr);  // this thread is that of the loop meanwhile
   if (last) last();
+  Waiting::of_this_thread() = caller;
   state_->ended = true;
   state_->tasks.clear();
 }

@@ -13,10 +13,9 @@
 #include <utility>
 
 #include "handles/exchange_state.hpp"
-#include "loop.hpp"
-#include "paths/fabrics.hpp"
 #include "restore/state.hpp"
 #include "serve/publication.hpp"
+#include "surroundings.hpp"
 #include "thread.hpp"
 #include "values.hpp"
 
@@ -133,27 +132,13 @@ Member::Member(Job& job, Process& process, int member, std::uint64_t incarnation
     if (job_.logs && level >= LogLevel::info) say(fmt::format("log: {}", text));
   };
   const std::size_t at = static_cast<std::size_t>(member);
-  const auto loop =
-      std::make_shared<SimulatedLoop>(job.network, process, job.schedule.seed ^ (incarnation * 0x9e3779b97f4a7c15ULL));
-  shardwire::detail::Surroundings surroundings{
-      .loop = loop,
-      .open_fabrics =
-          [&](const Settings&, const Fabrics::LeftOut&) {
-            std::vector<Fabrics::Opened> opened;
-            const auto open = [&](FabricKind kind) {
-              opened.push_back({&FabricNetwork::row(kind), job.fabrics.open(process, kind)});
-            };
-            if (job.schedule.maps[at]) open(FabricKind::host);
-            if (job.schedule.reads[at]) open(FabricKind::rdma);
-            open(job.schedule.sockets ? FabricKind::streams : FabricKind::network);
-            return std::make_shared<Fabrics>(std::move(opened));
-          },
-      .collectives = GroupNetwork::rows(),
-      .host = fmt::format("host {}", process.host()),
-      // The loop is that of the session, which starts it.
-      .start_thread = [loop = std::weak_ptr(loop)](
-                          std::function<void()> body) { return loop.lock()->start_thread(std::move(body)); }};
-  session_ = std::make_shared<shardwire::detail::SessionState>(std::move(surroundings), std::move(bootstrap), options);
+  std::vector<FabricKind> kinds;
+  if (job.schedule.maps[at]) kinds.push_back(FabricKind::host);
+  if (job.schedule.reads[at]) kinds.push_back(FabricKind::rdma);
+  kinds.push_back(job.schedule.sockets ? FabricKind::streams : FabricKind::network);
+  session_ = std::make_shared<shardwire::detail::SessionState>(
+      surroundings_of(process, job.fabrics, job.schedule.seed ^ (incarnation * 0x9e3779b97f4a7c15ULL), kinds),
+      std::move(bootstrap), options);
   job_.events.after({}, &process_, "join", [this] { join(); });
 }
 
