@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A source that dies costs what it has not delivered; the rest of the restore stands.
+// A source that dies costs what it has not delivered; the rest of the restore stands. tests/simulation/stopped_members_test.cpp has
+// sources that are silent, in made time.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -7,13 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -262,24 +261,12 @@ BOOST_AUTO_TEST_CASE(sources_that_end_during_the_commit_cost_nothing) {
   BOOST_TEST(all_are(zeros, std::byte{0}));
 }
 
-// --- silence ---
-
-namespace {
-
-RestoreOptions noticing(std::optional<RestoreMethod> method, ByteCount bytes_per_second = 0) {
-  RestoreOptions options = by(method, patience);
-  options.notice = 1s;  // a busy machine may keep the live one from answering for half of that
-  options.ingress_bytes_per_second = bytes_per_second;
-  return options;
-}
-
-}  // namespace
-
 BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_has_not_delivered,
                      boost::unit_test::data::make(in_each_memory("replica")), task) {
   const Deadline deadline(400s);
   for (const auto method : methods) {
-    RestoreOptions options = noticing(method, tensor_bytes / 2 * 3);
+    RestoreOptions options = slowly(method);
+    options.notice = 1s;  // a busy machine may keep the live one from answering for half of that
     RestoreReport report;
     do {
       Replicas2 job(task);
@@ -295,115 +282,6 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_ha
     // The kernel copies from memory of a stopped process as well.
     if (method || !maps_arenas()) require_lost(Rank{method ? 1 : 0}, report);
   }
-}
-
-BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_before_or_once_all_is_bound_is_replaced,
-                     boost::unit_test::data::make(in_each_memory("replica")) *
-                         boost::unit_test::data::make({false, true}),
-                     task, before) {
-  const Deadline deadline(400s);
-  for (const auto method : methods) {
-    for (const Verify verify : {Verify::generation, Verify::digest}) {
-      if ((with_sanitizer && method == RestoreMethod::zcopy) || (method && verify == Verify::digest)) continue;
-      Replicas2* job = nullptr;
-      bool stopped = before;
-      Replicas2 made(task, when_all_is_bound([&] {
-                       if (!std::exchange(stopped, true)) freeze_and_await(job->holders[0]);
-                     }));
-      job = &made;
-      // The manifest is known, so that only the restore itself meets the stopped member.
-      if (before) {
-        made.session->restore(made.tensor.catalog(), within(patience)).wait();
-        std::memset(made.tensor.bytes().data(), 0, tensor_bytes);
-        freeze_and_await(made.holders[0]);
-      }
-      RestoreOptions options = noticing(method);
-      options.verify = verify;
-      const auto began = WallClock::now();
-      Restore restore = made.session->restore(made.tensor.catalog(), options);
-      restore.wait();
-      BOOST_TEST((WallClock::now() - began < soon));
-      BOOST_TEST(stopped);
-      require_complete(made.tensor, restore.report());
-    }
-  }
-}
-
-BOOST_DATA_TEST_CASE(replicas_that_are_all_stopped_are_waited_for_and_any_may_go_on, boost::unit_test::data::xrange(2),
-                     which) {
-  const Deadline deadline(400s);
-  Replicas2 job("replica");
-  Restore restore = moving(*job.session, job.tensor.catalog(), noticing(RestoreMethod::zcopy, tensor_bytes / 3), [&] {
-    for (const Child& holder : job.holders) freeze_and_await(holder);
-  });
-  std::this_thread::sleep_for(4s);  // four times the notice
-  BOOST_TEST(!restore.poll());
-  ::kill(job.holders[static_cast<std::size_t>(which)].pid(), SIGCONT);
-  restore.wait();
-  require_complete(job.tensor, restore.report());
-}
-
-BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
-  const Deadline deadline(400s);
-  Replicas2 job("replica");
-  job.holders[1].kill();
-  job.holders[1].reap();
-  RestoreOptions options = noticing(RestoreMethod::zcopy, tensor_bytes / 3);
-  Restore restore = moving(*job.session, job.tensor.catalog(), options, [&] { freeze_and_await(job.holders[0]); });
-  std::this_thread::sleep_for(3s);
-  BOOST_TEST(!restore.poll());
-  ::kill(job.holders[0].pid(), SIGCONT);
-  restore.wait();
-  require_complete(job.tensor, restore.report());
-
-  bool stopped = false;
-  std::memset(job.tensor.bytes().data(), 0, tensor_bytes);
-  const auto restore_once_more = [&](Duration timeout) {
-    options.timeout = timeout;
-    moving(*job.session, job.tensor.catalog(), options, [&] {
-      freeze_and_await(job.holders[0]);
-      stopped = true;
-    }).wait();
-  };
-  const Error error = failure_by(3s, restore_once_more, [&](const Error&) { return stopped; });
-  BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
-}
-
-// No byte comes for twice the notice, and the source answers. A busy machine may keep it from that, and begins again with more
-// time.
-BOOST_DATA_TEST_CASE(a_slow_source_is_kept, boost::unit_test::data::xrange(3), which) {
-  const Deadline deadline(400s);
-  constexpr ElementCount bytes = 4096;  // the least that a limited rate asks for at once
-  std::atomic<bool> lost = false;
-  SessionOptions watching = quick();
-  watching.log = [&](LogLevel, std::string_view text) {
-    lost = lost || text.find("other holders") != std::string_view::npos;
-  };
-  Replicas2 job("replica", watching);
-  std::vector<std::byte> memory(bytes);
-  Catalog wanted(Rank{0}, 1);
-  wanted.add({{"w", "exp_avg"}, DType::u8, {static_cast<Extent>(tensor_bytes)}},
-             Layout::boxes({{Rank{0}, {Box{{0}, {bytes}}}}}), View{.data = memory.data()});
-  RestoreReport report;
-  auto notice = 4s;
-  for (;; notice *= 2) {
-    RestoreOptions options = noticing(methods[static_cast<std::size_t>(which)]);
-    options.notice = notice;
-    options.ingress_bytes_per_second = bytes / 2 / static_cast<ByteCount>(notice.count());
-    lost = false;
-    Restore restore = job.session->restore(wanted, options);
-    restore.wait();
-    report = restore.report();
-    if (!lost || notice > soon / 2) break;
-  }
-  BOOST_TEST(!lost);
-  BOOST_TEST(report.seconds.move > static_cast<double>(notice.count()));
-  BOOST_TEST(report.lost.empty());
-  BOOST_TEST(report.resent_bytes == 0U);
-  BOOST_TEST(report.needed_bytes == static_cast<ByteCount>(bytes));
-  std::vector<std::byte> held(tensor_bytes);
-  fill_pattern(held, 0);
-  BOOST_TEST(same_bytes(memory, std::span<const std::byte>(held).first(bytes)));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

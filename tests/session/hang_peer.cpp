@@ -171,21 +171,6 @@ void be_device_source(Session& session, int socket, UsedDevices& devices, bool l
   }
 }
 
-// Publishes a small tensor, and reports its membership's end.
-void be_member(Session& session, int socket) {
-  SmallTensor tensor(session);
-  tensor.shard.fill(1);
-  const Publication publication = session.publish(tensor.catalog());
-  write_frame(socket, {});
-  std::string end = "it ended well";
-  try {
-    session.gather("never", {}, 300s);
-  } catch (const Error& error) {
-    end = error.what();
-  }
-  write_frame(socket, std::as_bytes(std::span(end)));
-}
-
 // Exchanges on each command, which says what, and reports what came of it.
 void be_swapping(Session& session, int socket) {
   write_frame(socket, {});
@@ -199,42 +184,29 @@ void be_swapping(Session& session, int socket) {
   }
 }
 
-// The stage of its first restore at which a reader stops itself.
-enum class Stop : std::uint8_t { joined, bound, moving };
-
-void stop_this_process() {
-  ::raise(SIGSTOP);
-}
-
-// Restores twice, the first time at this rate, and reports each result.
-void be_reader(Session& session, int socket, Stop stop, std::optional<RestoreMethod> method, Duration first_deadline,
-               ByteCount first_bytes_per_second) {
+// Restores twice, the first time at this deadline, and reports each result. Stops itself in the middle of the first restore.
+void be_reader(Session& session, int socket, std::optional<RestoreMethod> method, Duration first_deadline) {
   Tensor tensor;
   write_frame(socket, {});
   for (int round = 0; round < 2; ++round) {
     read_frame(socket);
-    if (round == 0 && stop == Stop::joined) {
-      write_frame(socket, {});
-      stop_this_process();
-    }
     std::string result = "wrong";
     bool looked = false;  // shared: the callback is copied for each call
     bool stopped = false;
     try {
       RestoreOptions options = by(method, round == 0 ? first_deadline : patience);
-      if (round == 0) options.ingress_bytes_per_second = first_bytes_per_second;
+      if (round == 0) options.ingress_bytes_per_second = tensor_bytes;  // a busy machine may look late at its progress
       Restore restore = session.restore(tensor.catalog(), options);
-      if (round == 0 && stop == Stop::moving) {
+      if (round == 0) {
         restore.on_progress(
             [&, socket](const Progress& progress) {
               if (!std::exchange(looked, true)) write_frame(socket, {});
               if (stopped || progress.done_bytes < enough_bytes) return;
               stopped = true;
-              stop_this_process();
+              ::raise(SIGSTOP);
             },
             1ms);
       }
-      if (round == 0 && stop == Stop::bound) write_frame(socket, {});
       restore.wait();
       if (tensor.is_filled()) result = "good";
     } catch (const Error& error) {
@@ -253,15 +225,6 @@ int main(int argc, char** argv) {
     const std::string task = argv[1];
     const int socket = std::atoi(argv[4]);
     const auto is = [&](std::string_view word) { return task.find(word) != std::string::npos; };
-    SessionOptions options = quick();
-    if (is("reader") && is("bound")) {
-      options.log = [stopped = false](LogLevel, std::string_view text) mutable {
-        if (!stopped && text.starts_with(all_is_bound)) {
-          stopped = true;
-          stop_this_process();
-        }
-      };
-    }
     std::optional<UsedDevices> devices;
     if (is("device")) {
       devices.emplace(1, 1);
@@ -270,7 +233,7 @@ int main(int argc, char** argv) {
     }
     const int number = is("replica") || is("swapping") || (is("copy") && !is("zcopy")) ? task.back() - '0' : 1;
     Session session =
-        Session::join(member(number, std::atoi(argv[2]), static_cast<std::uint16_t>(std::atoi(argv[3]))), options);
+        Session::join(member(number, std::atoi(argv[2]), static_cast<std::uint16_t>(std::atoi(argv[3]))), quick());
     if (task == "source") be_source(session, socket);
     if (task == "small source") be_small_source(session, socket);
     if (task == "allocating") be_allocating(session, socket, false);
@@ -285,16 +248,11 @@ int main(int argc, char** argv) {
     if (task == "forking source") be_forking_source(session, socket);
     if (task == "forked source") be_forked_source(session, socket);
     if (devices) be_device_source(session, socket, *devices, is("large"));
-    if (task == "member") be_member(session, socket);
-    const auto stop = is("joined") ? Stop::joined : is("bound") ? Stop::bound : Stop::moving;
     std::optional<RestoreMethod> method;
     if (is("zcopy")) method = RestoreMethod::zcopy;
     if (is("packed")) method = RestoreMethod::packed;
-    // A busy machine may look late at the progress of a reader that stops in the move. The packed one has to hold all slots that
-    // it may.
-    const ByteCount bytes_per_second = stop == Stop::moving && task != "packed reader" ? tensor_bytes : 0;
     // A hasty reader gives its first restore a short deadline.
-    if (is("reader")) be_reader(session, socket, stop, method, is("hasty") ? 15s : patience, bytes_per_second);
+    if (is("reader")) be_reader(session, socket, method, is("hasty") ? 15s : patience);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "peer: %s\n", error.what());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A killed process leaves no named objects behind, and its peers end soon.
+// A killed process leaves no named objects behind, and its peers end soon. tests/simulation/killed_members_test.cpp has all stages
+// in made time.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -7,7 +8,6 @@
 #include <sched.h>
 #include <sys/mount.h>
 
-#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -40,12 +40,6 @@ bool with_shared_memory_of_its_own() {
 boost::test_tools::assertion_result has_shared_memory_of_its_own(boost::unit_test::test_unit_id /*case*/) {
   boost::test_tools::assertion_result result(with_shared_memory_of_its_own());
   if (!result) result.message() << "a mount namespace cannot be made here: " << std::strerror(errno);
-  return result;
-}
-
-boost::test_tools::assertion_result a_source_that_is_stopped_can_be_read(boost::unit_test::test_unit_id /*case*/) {
-  boost::test_tools::assertion_result result(reads_ordinary_memory());
-  if (!result) result.message() << "over " << transport_under_test() << " a source has to send what is read";
   return result;
 }
 
@@ -155,58 +149,6 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and
     // The killed process's shared memory is gone, and this process is unharmed.
     std::memset(tensor.bytes().data(), 0x5a, tensor.bytes().size());  // a loop takes minutes with a sanitizer
   }
-}
-
-BOOST_DATA_TEST_CASE(a_source_that_is_killed_once_all_is_bound_is_lost_to_the_restore,
-                     boost::unit_test::data::make({"source", "arena source"}), task) {
-  const Deadline deadline(400s);
-  for (const auto method :
-       {std::optional<RestoreMethod>(), std::optional(RestoreMethod::zcopy), std::optional(RestoreMethod::packed)}) {
-    const auto port = free_port();
-    Child child = peer_process(task, port);
-    bool killed = false;
-    Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
-                                      kill_and_await(child);
-                                      killed = true;
-                                    }));
-    read_frame(child.socket());
-    if (std::string_view(task) == "source") write_frame(child.socket(), {});  // the source publishes
-    Tensor tensor;
-    Restore restore = session.restore(tensor.catalog(), by(method, patience));
-    const bool read_on = maps_arenas() && !method && std::string_view(task) == "arena source";
-    require_lost_or_read_on(restore, tensor, read_on);
-    BOOST_TEST(killed);
-    BOOST_TEST(restore.report().moved_bytes == (read_on ? tensor_bytes : 0U));
-    BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
-    std::memset(tensor.bytes().data(), 0x5a, tensor.bytes().size());  // a loop takes minutes with a sanitizer
-  }
-}
-
-// The source is stopped first, so that all bytes arrive but no digests.
-BOOST_TEST_DECORATOR(*boost::unit_test::label("reads-alone") *
-                     boost::unit_test::precondition(a_source_that_is_stopped_can_be_read))
-BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_its_digests_are_awaited_is_lost_to_the_restore,
-                     boost::unit_test::data::make({"source", "arena source"}), task) {
-  const Deadline deadline(400s);
-  const auto port = free_port();
-  Child child = peer_process(task, port);
-  Session session = Session::join(member(0, 2, port), when_all_is_bound([&] { freeze_and_await(child); }));
-  read_frame(child.socket());
-  if (std::string_view(task) == "source") write_frame(child.socket(), {});  // the source publishes
-  Tensor tensor;
-  RestoreOptions options = within(patience);
-  options.verify = Verify::digest;
-  std::atomic<bool> verifying = false;
-  Restore restore = session.restore(tensor.catalog(), options);
-  restore.on_progress(
-      [&](const Progress& progress) { verifying = verifying || std::string_view(progress.stage) == "verify"; }, 1ms);
-  while (!verifying && !restore.poll()) std::this_thread::yield();
-  BOOST_TEST(verifying);
-  child.kill();
-  const Error error = failure_of([&] { restore.wait(); });
-  BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
-  child.reap();
-  BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
 }
 
 BOOST_DATA_TEST_CASE(a_reader_that_is_killed_leaves_nothing_and_its_source_goes_on,
