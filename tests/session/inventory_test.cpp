@@ -2,13 +2,11 @@
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
-#include <latch>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "support/deadline.hpp"
+#include "simulation/scenario.hpp"
 #include "support/job.hpp"
 
 BOOST_AUTO_TEST_SUITE(inventory)
@@ -19,18 +17,15 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto soon = 20ms;  // a timeout that passes
-
 TensorSpec weight() {
   return {{"w", "exp_avg"}, DType::f32, {6, 4}};
 }
 
-/// Members 0 to 2 of one job. Any of them publishes the part that its number has under chunk(0, 3).
+/// Members 0 to 2 of one job, in made time. Any of them publishes the part that its number has under chunk(0, 3).
 struct Job {
   Job() {
-    const auto port = free_port();
     for (int member = 0; member < 3; ++member) {
-      sessions.push_back(Session::join(test::member(member, 3, port), quick()));
+      sessions.push_back(made.join(member));
       shards.emplace_back(weight(), Layout::chunk(0, 3), Rank{member});
     }
   }
@@ -47,6 +42,7 @@ struct Job {
   }
   Session& at(int member) { return sessions[static_cast<std::size_t>(member)]; }
 
+  shardwire::simulation::Scenario made{3};
   std::vector<Session> sessions;
   std::vector<TestShard> shards;
 };
@@ -57,13 +53,12 @@ std::vector<Rank> ranks_of(const Inventory& inventory) {
   return ranks;
 }
 
-/// The inventory at `step` once that many publications are known; rosters travel in their own time.
-Inventory once_published(Session& session, std::int64_t step, std::size_t publications) {
-  while (true) {
-    Inventory inventory = session.inventory("state", step, patience);
-    if (inventory.publishers.size() == publications) return inventory;
-    std::this_thread::sleep_for(1ms);
-  }
+/// The inventory at `step`, of so many publications, once the roster has come to the member.
+Inventory once_published(Job& job, int member, std::int64_t step, std::size_t publications) {
+  job.made.pass(100ms);
+  Inventory inventory = job.at(member).inventory("state", step, patience);
+  BOOST_TEST_REQUIRE(inventory.publishers.size() == publications);
+  return inventory;
 }
 
 }  // namespace
@@ -99,13 +94,13 @@ BOOST_AUTO_TEST_CASE(a_name_that_nobody_publishes_has_an_empty_inventory) {
 BOOST_AUTO_TEST_CASE(names_that_are_looked_at_no_more_are_forgotten) {
   Job job;
   const Publication publications[] = {job.publish(0, 1), job.publish(1, 1)};
-  on_members(3, [&](int member) {
-    for (int i = 0; i < 5000 && member != 1; ++i) {
+  job.made.together({0, 2}, [&](int member) {
+    for (int i = 0; i < 5000; ++i) {
       require(job.at(member).inventory("name " + std::to_string(i), {}, patience).publishers.empty(), "none there");
     }
   });
   for (const int member : {0, 1, 2}) {
-    BOOST_TEST((ranks_of(once_published(job.at(member), 1, 2)) == std::vector<Rank>{Rank{0}, Rank{1}}));
+    BOOST_TEST((ranks_of(once_published(job, member, 1, 2)) == std::vector<Rank>{Rank{0}, Rank{1}}));
   }
   BOOST_TEST(job.at(2).inventory("name 0", {}, patience).publishers.empty());
 }
@@ -113,17 +108,17 @@ BOOST_AUTO_TEST_CASE(names_that_are_looked_at_no_more_are_forgotten) {
 BOOST_AUTO_TEST_CASE(a_name_that_was_forgotten_is_known_again_with_all_its_publications) {
   Job job;
   const Publication first = job.publish(0, 1);
-  BOOST_TEST(once_published(job.at(2), 1, 1).publishers.size() == 1U);
+  BOOST_TEST(once_published(job, 2, 1, 1).publishers.size() == 1U);
   for (int i = 0; i < 200; ++i) {
     BOOST_TEST_REQUIRE(job.at(2).inventory("name " + std::to_string(i), {}, patience).publishers.empty());
   }
   const Publication second = job.publish(1, 1);  // while nobody watches
-  BOOST_TEST(once_published(job.at(2), 1, 2).publishers.size() == 2U);
+  BOOST_TEST(once_published(job, 2, 1, 2).publishers.size() == 2U);
 }
 
 BOOST_AUTO_TEST_CASE(a_publication_that_is_refused_leaves_its_name_free) {
-  const auto port = free_port();
-  Session sessions[] = {Session::join(member(0, 2, port), quick()), Session::join(member(1, 2, port), quick())};
+  shardwire::simulation::Scenario made(2);
+  Session sessions[] = {made.join(0), made.join(1)};
   for (Session& session : sessions) {
     Catalog held(Rank{0}, 1);
     held.add_value({"w", "step"}, Value(std::int64_t{7}));
@@ -137,11 +132,9 @@ BOOST_AUTO_TEST_CASE(a_publication_that_is_refused_leaves_its_name_free) {
     const std::string refused = name_of(all.size());
     all.front().retire(patience);
     all.push_back(session.publish(held, {.name = refused}));
+    made.pass(1s);
     for (const std::string& name : {refused, name_of(1)}) {
-      for (Session& reader : sessions) {
-        const auto known = [&] { return reader.inventory(name, {}, patience).publishers.size() == 1; };
-        BOOST_TEST(run_until([] { std::this_thread::sleep_for(1ms); }, known, patience));
-      }
+      for (Session& reader : sessions) BOOST_TEST(reader.inventory(name, {}, patience).publishers.size() == 1U);
     }
     for (std::size_t i = 1; i < all.size(); ++i) all[i].retire(patience);
   }
@@ -150,7 +143,7 @@ BOOST_AUTO_TEST_CASE(a_publication_that_is_refused_leaves_its_name_free) {
 BOOST_AUTO_TEST_CASE(absent_ranks_are_named_with_the_members_that_could_still_publish_them) {
   Job job;
   const Publication first = job.publish(0, 5), third = job.publish(2, 5);
-  Inventory inventory = once_published(job.at(0), 5, 2);
+  Inventory inventory = once_published(job, 0, 5, 2);
   BOOST_TEST((inventory.absent == std::vector<Rank>{Rank{1}}));
   BOOST_TEST((inventory.awaited == std::vector<int>{1}));
   job.at(1).close(patience);
@@ -181,7 +174,7 @@ BOOST_AUTO_TEST_CASE(without_a_step_the_newest_complete_one_is_taken) {
   Publication first = job.publish(0, 5), second = job.publish(1, 5), third = job.publish(2, 5);
   BOOST_TEST(job.at(2).await_step("state", 5, patience).step == 5);
   first.update(job.catalog(0), 6, Snapshot::copy, patience);
-  const Inventory newest = once_published(job.at(2), 6, 1);
+  const Inventory newest = once_published(job, 2, 6, 1);
   BOOST_TEST((newest.absent == std::vector<Rank>{Rank{1}, Rank{2}}));
   BOOST_TEST(job.at(2).inventory().step == 6);  // step 5 lacks rank 0
   second.update(job.catalog(1), 6, Snapshot::copy, patience);
@@ -189,51 +182,57 @@ BOOST_AUTO_TEST_CASE(without_a_step_the_newest_complete_one_is_taken) {
   BOOST_TEST(job.at(2).await_step("state", 6, patience).absent.empty());
 }
 
+namespace {
+
+/// The inventory that member 0 awaits until member 2 publishes step 5, and member 1 updates to it.
+Inventory await_last(Job& job, std::optional<std::int64_t> step, Publication& second) {
+  std::optional<Inventory> found;
+  Publication third;
+  job.made.together({0, 1, 2}, [&](int member) {
+    if (member == 0) {
+      found = job.at(0).await_step("state", step, patience);
+      return;
+    }
+    job.made.pass(1s);
+    require(!found, "it waits");
+    member == 1 ? second.update(job.catalog(1), 5, Snapshot::copy, patience) : void(third = job.publish(2, 5));
+  });
+  return found.value();
+}
+
+}  // namespace
+
 BOOST_AUTO_TEST_CASE(a_step_is_awaited_until_its_last_rank_publishes) {
   Job job;
   const Publication first = job.publish(0, 5);
   Publication second = job.publish(1, 4);
-  const Error early = failure_of([&] { job.at(2).await_step("state", 5, soon); });
+  const Error early = failure_of([&] { job.at(2).await_step("state", 5, 1s); });
   BOOST_TEST((early.code() == ErrorCode::timed_out));
-  std::optional<Inventory> found;
-  std::thread waits([&] { found = job.at(0).await_step("state", 5, patience); });
-  const Publication third = job.publish(2, 5);
-  second.update(job.catalog(1), 5, Snapshot::copy, patience);
-  waits.join();
-  BOOST_REQUIRE(found);
-  BOOST_TEST(found->publishers.size() == 3U);
+  const Inventory found = await_last(job, 5, second);
+  BOOST_TEST(found.publishers.size() == 3U);
 }
 
 BOOST_AUTO_TEST_CASE(any_step_is_awaited_until_its_last_rank_publishes) {
   Job job;
-  const Error nobody = failure_by(
-      soon, [&](Duration limit) { job.at(2).await_step("state", {}, limit); },
-      [](const Error& error) { return error.ranks().empty(); });  // member 0 has answered
+  const Error nobody = failure_of([&] { job.at(2).await_step("state", {}, 1s); });
   BOOST_TEST((nobody.code() == ErrorCode::timed_out && nobody.ranks().empty()));
   const Publication first = job.publish(0, 5);
   Publication second = job.publish(1, 4);
-  for (const std::int64_t step : {5, 4}) BOOST_TEST(once_published(job.at(0), step, 1).absent.size() == 2U);
-  const Error early = failure_by(
-      soon, [&](Duration limit) { job.at(0).await_step("state", {}, limit); },
-      [](const Error& error) { return says(error, "'state' was not there"); });
+  for (const std::int64_t step : {5, 4}) BOOST_TEST(once_published(job, 0, step, 1).absent.size() == 2U);
+  const Error early = failure_of([&] { job.at(0).await_step("state", {}, 1s); });
   BOOST_TEST((early.code() == ErrorCode::timed_out));
   const std::string text =
       "it is published at step 4 by source rank 1, at step 5 by source rank 0, not at step 5 by source ranks 1, 2";
   BOOST_TEST(says(early, "'state' was not there within the timeout: " + text), early.what());
-  std::optional<Inventory> found;
-  std::thread waits([&] { found = job.at(0).await_step("state", {}, patience); });
-  const Publication third = job.publish(2, 5);
-  second.update(job.catalog(1), 5, Snapshot::copy, patience);
-  waits.join();
-  BOOST_REQUIRE(found);
-  BOOST_TEST(found->step == 5);
-  BOOST_TEST(found->publishers.size() == 3U);
+  const Inventory found = await_last(job, {}, second);
+  BOOST_TEST(found.step == 5);
+  BOOST_TEST(found.publishers.size() == 3U);
 }
 
 BOOST_AUTO_TEST_CASE(a_step_that_all_have_passed_is_refused) {
   Job job;
   const Publication first = job.publish(0, 9), second = job.publish(1, 9), third = job.publish(2, 9);
-  BOOST_TEST(once_published(job.at(0), 9, 3).absent.empty());
+  BOOST_TEST(once_published(job, 0, 9, 3).absent.empty());
   const Error error = failure_of([&] { job.at(0).await_step("state", 5, patience); });
   BOOST_TEST((error.code() == ErrorCode::step_mismatch));
 }
@@ -241,10 +240,8 @@ BOOST_AUTO_TEST_CASE(a_step_that_all_have_passed_is_refused) {
 BOOST_AUTO_TEST_CASE(a_timeout_names_the_absent_ranks) {
   Job job;
   const Publication first = job.publish(0, 5), third = job.publish(2, 5);
-  BOOST_TEST(once_published(job.at(0), 5, 2).absent.size() == 1U);
-  const Error error = failure_by(
-      soon, [&](Duration limit) { job.at(0).await_step("state", 5, limit); },
-      [](const Error& one) { return one.ranks() == std::vector<Rank>{Rank{1}}; });
+  BOOST_TEST(once_published(job, 0, 5, 2).absent.size() == 1U);
+  const Error error = failure_of([&] { job.at(0).await_step("state", 5, 1s); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
 }
@@ -252,9 +249,8 @@ BOOST_AUTO_TEST_CASE(a_timeout_names_the_absent_ranks) {
 BOOST_AUTO_TEST_CASE(layouts_over_different_numbers_of_ranks_are_refused) {
   Job job;
   const Publication first = job.publish(0, 5), other = job.publish(1, 5, 4);
-  const Error error = failure_of([&] {
-    while (true) job.at(2).inventory("state", 5);
-  });
+  job.made.pass(100ms);
+  const Error error = failure_of([&] { job.at(2).inventory("state", 5); });
   BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}, Rank{1}}));
 }
@@ -262,7 +258,7 @@ BOOST_AUTO_TEST_CASE(layouts_over_different_numbers_of_ranks_are_refused) {
 BOOST_AUTO_TEST_CASE(an_earlier_step_may_have_layouts_over_another_number_of_ranks) {
   Job job;
   const Publication first = job.publish(0, 4, 4), second = job.publish(1, 5);
-  const Inventory inventory = once_published(job.at(2), 5, 1);
+  const Inventory inventory = once_published(job, 2, 5, 1);
   BOOST_TEST((inventory.publishers == std::vector<Inventory::Publisher>{{Rank{1}, 1}}));
   BOOST_TEST((inventory.absent == std::vector<Rank>{Rank{0}, Rank{2}}));
 }

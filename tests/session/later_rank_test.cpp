@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only holder of something is lost, and a layout rank that was not published when the restore was planned holds the same.
+// The only holder of something is lost, and a layout rank that was not published when the restore was planned holds the same. In made
+// time.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "session/hang.hpp"
-#include "support/deadline.hpp"
+#include "simulation/slow_restores.hpp"
 
 BOOST_AUTO_TEST_SUITE(later_rank)
 
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
+using shardwire::simulation::Scenario;
+using shardwire::simulation::when_bound;
 
 namespace {
 
@@ -36,9 +35,9 @@ Layout overlapping(int short_of) {
 
 // Member r + 1 publishes layout rank r.
 struct Source {
-  Source(int rank, std::uint16_t port, const Layout& layout, TensorSpec of = spec)
+  Source(Scenario& made, int rank, const Layout& layout, TensorSpec of = spec)
       : held(std::move(of), layout, Rank{rank}), catalog(Rank{rank}, 3) {
-    session.emplace(Session::join(member(rank + 1, members, port), quick()));
+    session.emplace(made.join(rank + 1));
     held.add_to(catalog);
   }
   void publish(std::int64_t step = 5) {
@@ -55,23 +54,24 @@ struct Source {
 // The second rank is lost once all is bound.
 struct Job {
   explicit Job(int short_of = 0, TensorSpec of_later = spec)
-      : layout(overlapping(short_of)), later(2, port, layout, std::move(of_later)) {
+      : layout(overlapping(short_of)), later(made, 2, layout, std::move(of_later)) {
     first.publish();
     second.publish();
-    reader.emplace(Session::join(member(4, members, port), when_all_is_bound([this] {
-                                   second.session.reset();
-                                   was_lost = true;
-                                 })));
+    reader.emplace(made.join(4, when_bound([this] {
+                               second.session.reset();
+                               was_lost = true;
+                             })));
     wanted.fill(4711);
     wanted.add_to(catalog);
   }
   Restore begin(RestoreMethod method, Duration timeout) {
-    RestoreOptions options = by(method, timeout);
+    RestoreOptions options = within(timeout);
+    options.method = method;
     options.discovery_grace = 10ms;
     return reader->restore(catalog, options);
   }
-  void await_loss() const {
-    while (!was_lost) std::this_thread::sleep_for(1ms);
+  void await_loss() {
+    made.wait_until([this] { return was_lost; });
   }
   void require_complete(const RestoreReport& report) {
     BOOST_TEST(wanted.wrong(1) == 0U);
@@ -80,13 +80,13 @@ struct Job {
     BOOST_TEST(report.moved_bytes + report.local_bytes == report.needed_bytes + report.overread_bytes);
   }
 
-  std::uint16_t port = free_port();
-  Session host = Session::join(member(0, members, port), quick());
+  Scenario made{members};
+  Session host = made.join(0);
   Layout layout;
-  Source first{0, port, layout};
-  Source second{1, port, layout};
+  Source first{made, 0, layout};
+  Source second{made, 1, layout};
   Source later;
-  std::atomic<bool> was_lost = false;
+  bool was_lost = false;
   std::optional<Session> reader;
   TestShard wanted{spec, Layout::replicated(), Rank{0}};
   Catalog catalog{Rank{0}, 1};
@@ -98,13 +98,12 @@ const RestoreMethod methods[] = {RestoreMethod::zcopy, RestoreMethod::packed};
 
 BOOST_DATA_TEST_CASE(a_rank_that_is_published_after_the_loss_gives_what_is_missing_and_nothing_else,
                      boost::unit_test::data::xrange(2), which) {
-  const Deadline deadline(100s);
   Job job;
   Restore restore = job.begin(methods[which], patience);
-  const auto owed = std::make_shared<std::atomic<ByteCount>>(0);
+  const auto owed = std::make_shared<ByteCount>(0);  // owners: this case and the callback
   restore.on_progress([owed](const Progress& progress) { *owed = progress.total_bytes - progress.done_bytes; }, 1ms);
   job.await_loss();
-  while (*owed != 32U * 16U * 4U) std::this_thread::sleep_for(1ms);  // what waits for a holder
+  job.made.wait_until([&] { return *owed == 32U * 16U * 4U; });  // what waits for a holder
   BOOST_TEST(!restore.poll());
   job.later.publish();
   restore.wait();
@@ -114,11 +113,10 @@ BOOST_DATA_TEST_CASE(a_rank_that_is_published_after_the_loss_gives_what_is_missi
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_was_published_between_the_plan_and_the_loss_does_too) {
-  const Deadline deadline(100s);
   Job job;
   std::optional<Session>& lost = job.second.session;
   job.reader->close(20s);
-  job.reader.emplace(Session::join(member(4, members, job.port), when_all_is_bound([&job, &lost] {
+  job.reader.emplace(job.made.join(4, when_bound([&job, &lost] {
                                      if (!lost) return;  // the second time
                                      job.later.publish();
                                      lost.reset();
@@ -129,11 +127,10 @@ BOOST_AUTO_TEST_CASE(a_rank_that_was_published_between_the_plan_and_the_loss_doe
 }
 
 BOOST_AUTO_TEST_CASE(the_restore_ends_as_soon_as_nobody_is_left_who_may_publish_it) {
-  const Deadline deadline(100s);
   Job job;
   Restore restore = job.begin(RestoreMethod::zcopy, patience);
   job.await_loss();
-  std::this_thread::sleep_for(50ms);
+  job.made.pass(patience / 2);
   BOOST_TEST(!restore.poll());
   job.later.session->close(20s);
   const Error error = failure_of([&] { restore.wait(); });
@@ -145,7 +142,6 @@ BOOST_AUTO_TEST_CASE(the_restore_ends_as_soon_as_nobody_is_left_who_may_publish_
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_holds_too_little_or_another_step_is_no_holder) {
-  const Deadline deadline(100s);
   for (const bool other_step : {false, true}) {
     Job job(other_step ? 0 : 8);
     Restore restore = job.begin(RestoreMethod::zcopy, patience);
@@ -159,7 +155,6 @@ BOOST_AUTO_TEST_CASE(a_rank_that_holds_too_little_or_another_step_is_no_holder) 
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_with_another_shape_is_refused_and_nothing_is_committed) {
-  const Deadline deadline(100s);
   Job job(0, {spec.key, spec.dtype, {64, 17}});
   Restore restore = job.begin(RestoreMethod::zcopy, patience);
   job.await_loss();
@@ -170,16 +165,9 @@ BOOST_AUTO_TEST_CASE(a_rank_with_another_shape_is_refused_and_nothing_is_committ
 }
 
 BOOST_AUTO_TEST_CASE(a_resumed_restore_reads_from_it_and_moves_nothing_twice) {
-  const Deadline deadline(100s);
   Job job;
-  Restore restore;
-  const Error error = failure_by(
-      1s,
-      [&](Duration timeout) {
-        restore = job.begin(RestoreMethod::zcopy, timeout);
-        restore.wait();
-      },
-      [](const Error& one) { return one.ranks() == std::vector{Rank{1}}; });
+  Restore restore = job.begin(RestoreMethod::zcopy, 1s);
+  const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST(error.retryable());
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));

@@ -3,11 +3,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <thread>
 #include <utility>
 
-#include "support/blocked.hpp"
+#include "simulation/scenario.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 
@@ -16,7 +17,8 @@ BOOST_AUTO_TEST_SUITE(paths)
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
-using WallClock = std::chrono::steady_clock;
+using shardwire::simulation::Scenario;
+using shardwire::simulation::Stopped;
 
 namespace {
 
@@ -133,9 +135,9 @@ BOOST_AUTO_TEST_CASE(who_has_gone_is_not_there_any_more) {
   job.publish(0);
   job.publish(2);
   job.sessions[2].reset();  // crash, without leaving
-  const auto until = WallClock::now() + 20s;
+  const auto until = std::chrono::steady_clock::now() + 20s;
   std::vector<PeerPath> found = job.paths(1);
-  while (found.size() != 1 && WallClock::now() < until) {
+  while (found.size() != 1 && std::chrono::steady_clock::now() < until) {
     for (const PeerPath& peer : found) BOOST_TEST((peer.member == 0 || !peer.failure.empty()));
     std::this_thread::sleep_for(20ms);
     found = job.paths(1);
@@ -146,37 +148,40 @@ BOOST_AUTO_TEST_CASE(who_has_gone_is_not_there_any_more) {
 }
 
 BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
-  Job job;
-  for (const int rank : {0, 2}) job.publish(rank);
-  BOOST_REQUIRE(run_until([] {}, [&] { return job.paths(1).size() == 2; }, patience));
-  std::optional<Blocked> hanging(std::in_place, *job.sessions[2]);
-  // On a busy machine the other one may be late too: then once more with twice the time.
-  auto limit = 1s;
-  std::vector<PeerPath> found;
-  do {
-    limit *= 2;
-    const auto began = WallClock::now();
-    found = job.paths(1, "state", limit);
-    BOOST_TEST((WallClock::now() - began < limit + promptly));
-    BOOST_REQUIRE(found.size() == 2U);
-  } while (found[1].failure != "" && limit < patience / 4);
+  Scenario made(3);
+  Session sessions[] = {made.join(0), made.join(1), made.join(2)};
+  std::vector<TestShard> held;
+  std::vector<Publication> publications;
+  for (const int rank : {0, 2}) {
+    Catalog catalog(Rank{2 - rank}, 3);
+    held.emplace_back(TensorSpec{{"w", "exp_avg"}, DType::f32, {6, 4}}, Layout::chunk(0, 3), Rank{2 - rank});
+    held.back().add_to(catalog);
+    publications.push_back(sessions[rank].publish(catalog));
+  }
+  made.pass(100ms);
+  std::optional<Stopped> hanging(std::in_place, made, 2);
+  const auto began = made.now();
+  const std::vector<PeerPath> found = sessions[1].paths("state", 2s);
+  BOOST_TEST((made.now() - began < 2100ms));
+  BOOST_REQUIRE(found.size() == 2U);
   BOOST_TEST(found[0].member == 2);
-  BOOST_TEST(found[0].failure == "it has not answered within " + std::to_string(limit.count()) + " s");
+  BOOST_TEST(found[0].failure == "it has not answered within 2 s");
   BOOST_TEST(found[0].memory.front().transports.empty());
   BOOST_TEST(found[1].member == 0);
   BOOST_TEST(found[1].failure == "");
   hanging.reset();
-  job.publications.back().retire(10s);  // the late lease was returned
+  publications.back().retire(10s);  // the late lease was returned
 }
 
 BOOST_AUTO_TEST_CASE(a_rendezvous_that_hangs_is_an_error_that_names_it) {
-  Job job;
-  std::optional<Blocked> hanging(std::in_place, *job.sessions[0]);
-  const Error error = failure_of([&] { job.paths(1, "state", 300ms); });
+  Scenario made(2);
+  const Session host = made.join(0);
+  Session session = made.join(1);
+  const Stopped hanging(made, 0);
+  const Error error = failure_of([&] { session.paths("state", 300ms); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST(error.ranks() == std::vector<Rank>{Rank{0}});
   BOOST_TEST(says(error, "the publishers of 'state'"), error.what());
-  hanging.reset();
 }
 
 BOOST_AUTO_TEST_CASE(a_closed_session_says_so) {
