@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members that find member 0 through a key-value store of the caller.
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -362,27 +361,6 @@ BOOST_AUTO_TEST_CASE(who_was_refused_everywhere_says_by_whom_when_its_time_is_ov
         error.what());
   }
   BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
-}
-
-// A member 0 that is stopped for longer than a handshake may take.
-BOOST_AUTO_TEST_CASE(a_member_0_that_does_not_answer_is_asked_again_until_the_join_is_over) {
-  std::optional<LoopbackListener> stopped(64);
-  const auto port = static_cast<std::uint16_t>(stopped->port());
-  const auto next_caller = [&] {
-    pollfd entry{stopped->socket.get(), POLLIN, 0};
-    require(::poll(&entry, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1, "the member asks");
-    return support::Descriptor(::accept4(stopped->socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  };
-  on_members(2, [&](int rank) {
-    if (rank == 1) return meet(*std::make_unique<Session>(Session::join(member(1, 2, port), quick())));
-    support::Descriptor first = next_caller();
-    support::Descriptor second = next_caller();
-    stopped.reset();
-    first.reset();
-    second.reset();
-    Session session = Session::join(member(0, 2, port), quick());
-    meet(session);
-  });
 }
 
 // The timer of the previous attempt must not end the new one.

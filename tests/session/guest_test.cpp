@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(what_a_guest_has_published_goes_with_it) {
     const auto known = [&] { return zero.inventory("state", {}, patience).publishers.size() == 1U; };
     BOOST_TEST(run_until([] {}, known, patience));
   }
-  RestoreOptions options = within(10s);
+  RestoreOptions options = within(1s);
   options.step_rule = StepRule::newest_complete;
   const Error error = failure_of([&] { wrong_after_restore(zero, options, 1); });
   BOOST_TEST((error.code() == ErrorCode::timed_out || error.code() == ErrorCode::peer_lost), error.what());

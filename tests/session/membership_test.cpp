@@ -188,6 +188,24 @@ BOOST_AUTO_TEST_CASE(a_restore_under_way_does_not_need_the_rendezvous) {
   BOOST_TEST(job.wanted.wrong(1) == 0U);
 }
 
+// A member 0 that is stopped for longer than handshakes may take.
+BOOST_AUTO_TEST_CASE(a_member_0_that_does_not_answer_is_asked_again_until_the_join_is_over) {
+  Scenario made(3);
+  const Session host = made.join(0);
+  made.process(0).stop();
+  std::optional<Session> joined;
+  made.together({1, 2}, [&](int member) {
+    if (member == 1) {
+      joined = made.join(1);
+    } else {
+      made.pass(25s);
+      require(!joined, "it waits");
+      made.resume(made.process(0));
+    }
+  });
+  BOOST_TEST(joined->inventory().publishers.empty());
+}
+
 BOOST_AUTO_TEST_CASE(a_restore_that_has_yet_to_learn_who_publishes_ends_with_the_rendezvous) {
   Job job;
   job.publish(1);

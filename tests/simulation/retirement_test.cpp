@@ -40,7 +40,9 @@ BOOST_DATA_TEST_CASE(retire_times_out_by_name_and_the_reader_commits_the_next_ge
   MadeTensor next(2);
   Pair pair(fabric, true, 0);
   Restore restore = pair.begun(slowly());
+  const auto began = pair.made.now();
   const Error error = failure_of([&] { pair.publication.retire(20ms); });
+  BOOST_TEST((pair.made.now() - began >= 20ms && pair.made.now() - began < 40ms));
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
   BOOST_TEST(says(error, "was retired while member 1 still read it; its leases are revoked"), error.what());
@@ -104,7 +106,9 @@ BOOST_DATA_TEST_CASE(an_update_that_times_out_names_the_readers_and_has_taken_pl
   MadeTensor next(2);
   Pair pair(fabric, true, 0);
   Restore restore = pair.begun(slowly());
+  const auto began = pair.made.now();
   const Error error = failure_of([&] { pair.publication.update(next.catalog(), 2, Snapshot::none, 20ms); });
+  BOOST_TEST((pair.made.now() - began >= 20ms && pair.made.now() - began < 40ms));
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
   restore.wait();
