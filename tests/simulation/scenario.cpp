@@ -2,6 +2,7 @@
 #include "scenario.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -84,6 +85,10 @@ void Scenario::wait_until(const std::function<bool()>& ready) {
 
 bool Scenario::until(const std::function<bool()>& ready, std::chrono::nanoseconds timeout) {
   constexpr std::chrono::nanoseconds longest = 1h;
+  // A case that fails leaves processes stopped, and destructors that wait for them cannot throw.
+  if (std::uncaught_exceptions() > 0) {
+    for (const auto& process : processes_) resume(*process);
+  }
   const Clock::Time end = now() + std::min(timeout, longest);
   bool is_ready = false;
   in_event([&] {
