@@ -198,7 +198,11 @@ BOOST_AUTO_TEST_CASE(a_member_0_that_does_not_answer_is_asked_again_until_the_jo
     if (member == 1) {
       joined = made.join(1);
     } else {
-      made.pass(25s);
+      SessionOptions options;
+      options.join_timeout = 15s;
+      const Error late = failure_of([&] { made.join(2, options); });
+      require(says(late, "the peer did not complete the handshake"), late.what());
+      made.pass(10s);
       require(!joined, "it waits");
       made.resume(made.process(0));
     }
