@@ -151,6 +151,28 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and
   }
 }
 
+BOOST_DATA_TEST_CASE(a_source_that_is_killed_once_all_is_bound_leaves_nothing_and_is_read_on_where_it_is_mapped,
+                     boost::unit_test::data::make({"source", "arena source"}), task) {
+  const Deadline deadline(400s);
+  const auto port = free_port();
+  Child child = peer_process(task, port);
+  bool killed = false;
+  Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
+                                    kill_and_await(child);
+                                    killed = true;
+                                  }));
+  read_frame(child.socket());
+  if (std::string_view(task) == "source") write_frame(child.socket(), {});  // the source publishes
+  Tensor tensor;
+  Restore restore = session.restore(tensor.catalog(), within(patience));
+  const bool read_on = maps_arenas() && std::string_view(task) == "arena source";
+  require_lost_or_read_on(restore, tensor, read_on);
+  BOOST_TEST(killed);
+  BOOST_TEST(restore.report().moved_bytes == (read_on ? tensor_bytes : 0U));
+  BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
+  std::memset(tensor.bytes().data(), 0x5a, tensor.bytes().size());  // a loop takes minutes with a sanitizer
+}
+
 BOOST_DATA_TEST_CASE(a_reader_that_is_killed_leaves_nothing_and_its_source_goes_on,
                      boost::unit_test::data::make({"moving zcopy reader", "moving packed reader", "moving reader"}),
                      task) {

@@ -12,6 +12,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -66,6 +67,25 @@ BOOST_AUTO_TEST_CASE(retire_waits_for_a_reader_and_the_restore_commits) {
   pair.publication.retire(patience);
   restore.wait();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(retire_times_out_by_name_and_the_reader_commits_the_next_generation_only) {
+  Pair pair;
+  std::optional<Error> error;
+  Restore restore = moving(pair.reader, pair.target, Pair::at(4 * Pair::bytes),
+                           [&] { error = failure_of([&] { pair.publication.retire(20ms); }); });
+  BOOST_TEST((error->code() == ErrorCode::timed_out));
+  BOOST_TEST((error->ranks() == std::vector<Rank>{Rank{1}}));
+  // The memory is the caller's again: what is read of it is thrown away, which the thread sanitizer cannot know.
+  if (!with_thread_sanitizer) pair.held.fill(3);
+  TestShard next(pair.spec, Layout::replicated(), Rank{0});
+  next.fill(2);
+  Catalog catalog(Rank{0}, 1);
+  next.add_to(catalog);
+  pair.publication = pair.source.publish(catalog);
+  restore.wait();
+  BOOST_TEST(pair.wanted.wrong(2) == 0U);
+  BOOST_TEST(restore.report().resent_bytes > 0U);
 }
 
 boost::test_tools::assertion_result memory_may_change_while_it_is_read(boost::unit_test::test_unit_id) {
