@@ -207,8 +207,8 @@ BOOST_DATA_TEST_CASE(a_holder_that_is_stopped_or_killed_while_it_is_read_costs_w
 }
 
 BOOST_DATA_TEST_CASE(a_holder_that_is_stopped_or_killed_before_or_once_all_is_bound_is_replaced,
-                     fabrics* methods* with_or_without* with_or_without* with_or_without* layout_ranks, fabric, method,
-                     in_arena, killed, before, ranks) {
+                     fabrics* methods* with_or_without* with_or_without* with_or_without* with_or_without* layout_ranks,
+                     fabric, method, in_arena, killed, before, digest, ranks) {
   TwoHolders job(fabric, in_arena, ranks);
   // The manifest is known, so that only the restore itself meets the stopped member.
   if (before) {
@@ -219,7 +219,7 @@ BOOST_DATA_TEST_CASE(a_holder_that_is_stopped_or_killed_before_or_once_all_is_bo
     job.at_bound = [&] { job.lose_first(killed); };
   }
   RestoreOptions options = noticing(method_of(method), 0);
-  options.verify = in_arena ? Verify::digest : Verify::generation;
+  options.verify = digest ? Verify::digest : Verify::generation;
   const auto began = job.made.now();
   Restore restore = job.reader.restore(job.wanted.catalog(), options);
   job.finish(restore);
