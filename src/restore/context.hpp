@@ -58,6 +58,9 @@ struct SourceContext {
   std::function<std::uint64_t(detail::PublicationState& publication)> lease_own;
   std::function<bool(std::uint64_t lease)> release_own;  ///< whether its bytes were unchanged until now
   telemetry::Trace* const& trace;  ///< receives the spans of what runs; null: nobody wants them. Set at any time
+  LogLevel least_level = LogLevel::debug;  ///< no message below it is wanted
+
+  [[nodiscard]] bool logs(LogLevel level) const { return level >= least_level; }
 };
 
 /// What a restore uses of its session.

@@ -715,7 +715,7 @@ RestoreReport RestoreOperation::last_report() const {
   RestoreReport report = before_;
   report += report_of_attempt(stages_.seconds(), error_ != nullptr, context_.trace);
   if (context_.trace != nullptr) trace_stages(*context_.trace, report);
-  context_.log(LogLevel::info, outcome(report));
+  if (context_.logs(LogLevel::info)) context_.log(LogLevel::info, outcome(report));
   return report;
 }
 

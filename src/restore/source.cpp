@@ -69,6 +69,7 @@ void Source::enter(State next) {
   const State last = std::exchange(state_, next);
   const Clock::Time began = std::exchange(entered_, now);
   if (telemetry::Trace* const of_session = context_.trace) trace(*of_session, last, began);
+  if (!context_.logs(LogLevel::debug)) return;
   const double seconds = seconds_of(now - began);
   context_.log(LogLevel::debug,
                fmt::format("source rank {}, member {}, of '{}': {} -> {} after {:.6f} s", to_int(rank()),

@@ -206,6 +206,7 @@ Settings resolve_settings(const SessionOptions& options, const Bootstrap& bootst
       .host_domain = options.host_domain.empty() ? variable("SHARDWIRE_HOST_DOMAIN").value_or("") : options.host_domain,
       .progress = options.progress,
       .log = options.log ? options.log : standard_error_log(log_style_of_environment(), log_origin(bootstrap)),
+      .least_level = options.log ? LogLevel::debug : log_level_of_environment(),
       .telemetry = options.telemetry,
       .metrics_folder = variable("SHARDWIRE_METRICS_FOLDER").value_or(""),
       .metrics_port = metrics_port_of_environment(),

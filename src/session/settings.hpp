@@ -24,6 +24,7 @@ struct Settings {
   std::string host_domain;
   ProgressMode progress{};
   LogSink log;
+  LogLevel least_level = LogLevel::debug;  ///< no message below it is wanted
   Telemetry telemetry{};
   std::string metrics_folder;      ///< empty: no metrics
   std::uint16_t metrics_port = 0;  ///< 0: none
