@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <string>
 #include <thread>
@@ -13,9 +14,23 @@ namespace shardwire::python {
 namespace {
 
 std::atomic<bool> ending = false;
-std::thread::id main_thread;
+std::atomic<int> entering = 0;               // see Entry
+std::atomic<unsigned long> main_thread = 0;  // its `ident` in Python
+
+bool in_main_thread() {
+  return PyThread_get_thread_ident() == main_thread;
+}
+
+/// In its lifetime this thread may take the interpreter's lock, unless it finds that the interpreter ends.
+struct Entry {
+  Entry() { ++entering; }
+  ~Entry() { --entering; }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+};
 
 void drop(void* object) {
+  const Entry entry;
   if (ending) return;
   const nb::gil_scoped_acquire locked;
   Py_DECREF(static_cast<PyObject*>(object));
@@ -29,19 +44,28 @@ std::shared_ptr<void> keep(nb::handle object) {
 }
 
 bool check_signals() {
-  if (ending || std::this_thread::get_id() != main_thread) return false;
+  if (ending || !in_main_thread()) return false;
   const nb::gil_scoped_acquire locked;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
   return false;
 }
 
+// Threads that are about to take the lock get it: later it would end them. In a child of fork() they may be there no more.
 void begin_end() {
+  main_thread = PyThread_get_thread_ident();
   ending = true;
+  for (int tries = 1000; entering > 0 && tries > 0; --tries) {
+    unlocked([] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  }
 }
 
 Unlocked::~Unlocked() {
-  while (ending && std::this_thread::get_id() != main_thread) ::pause();
-  PyEval_RestoreThread(state_);
+  bool entered = false;
+  {
+    const Entry entry;
+    if ((entered = !ending || in_main_thread())) PyEval_RestoreThread(state_);
+  }
+  while (!entered) ::pause();
 }
 
 nb::object attribute(const char* module, const char* name) {
@@ -56,9 +80,7 @@ void bind_interpreter() {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
     throw nb::import_error("shardwire works in the main interpreter only, not in subinterpreters");
   }
-  const nb::object main = nb::module_::import_("threading").attr("main_thread")();
-  if (nb::cast<unsigned long>(main.attr("ident")) == PyThread_get_thread_ident())
-    main_thread = std::this_thread::get_id();
+  main_thread = nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
 }
 
 }  // namespace shardwire::python

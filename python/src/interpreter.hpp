@@ -43,7 +43,7 @@ void end_unlocked(T& object) {
 /// Errors: throws the exception of a handler, such as KeyboardInterrupt.
 bool check_signals();
 
-/// From now on nothing is dropped, and only the main thread returns to Python. Called when the interpreter ends.
+/// From now on nothing is dropped, and only the calling thread returns to Python. Called when the interpreter ends.
 void begin_end();
 
 /// A name of a Python module of this package, imported at its first use.

@@ -236,6 +236,38 @@ def test_a_program_may_end_with_everything_open(run):
     assert program.end() == (0, "", "")
 
 
+# Without a session, nothing between the last line of the program and its end makes the other threads wait.
+def test_a_program_may_end_while_threads_call(run):
+    program = run("""
+        import threading, time
+        import numpy as np, shardwire as sw
+        held = sw.Catalog(0, 1)
+        held.add("t", "", "f64", (4,), sw.Layout.replicated(), np.zeros(4))
+        layout = sw.JobLayout([held])
+        def call():
+            while True:
+                sw.totals(layout, layout)
+        for _ in range(16):
+            threading.Thread(target=call, daemon=True).start()
+        time.sleep(0.1)
+        """)
+    assert program.end() == (0, "", "")
+
+
+def test_a_program_whose_first_import_is_on_another_thread_ends(run):
+    program = run("""
+        import sys, threading
+        def join():
+            import shardwire as sw
+            global session
+            session = sw.Session.join(rank=0, world_size=1, port=int(sys.argv[1]))
+        thread = threading.Thread(target=join)
+        thread.start()
+        thread.join()
+        """, free_port())
+    assert program.end() == (0, "", "")
+
+
 def test_a_program_may_end_while_a_thread_waits(run):
     program = run("""
         import sys, threading, time
