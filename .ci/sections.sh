@@ -366,7 +366,10 @@ seeds() {
   return "$status"
 }
 simulation() { check 'simulated sessions, 50,000 seeds' seeds; }
-fuzzing() { cases 'fuzzing' tests/fuzz/run 60; }
+fuzzing() {
+  local -x CC='ccache clang-14' CXX='ccache clang++-14'
+  cases 'fuzzing' tests/fuzz/run 60
+}
 planted() { cases 'planted bugs' tests/planted/run; }
 
 # What perf/gpu carries to a machine with a GPU starts in a root with Debian's base alone, without a network: a Python 3.12 of pyenv is laid
