@@ -208,11 +208,19 @@ def _hooked(trainer: Trainer, job: Job) -> Trainer:
     return trainer
 
 
+def _warming(job: Job) -> range:
+    """The steps that its targets train before they get the state of the source."""
+    return range(1, STEPS) if job.warm else range(0)
+
+
 def _by_torch(job: Job, source: Trainer) -> Trainer | None:
     """Another target, of what torch gathers from the source."""
     if not _has_twin(job):
         return None
-    twin = _hooked(Trainer(job.target, 3), job)
+    twin = Trainer(job.target, 3)
+    for step in _warming(job) if twin.here else ():  # DDP sums in another order after the first backward pass
+        twin.train(step)
+    _hooked(twin, job)
     whole = [None]
     if source.here:
         whole = [get_state_dict(source.model, source.optimizers, options=StateDictOptions(full_state_dict=True, cpu_offload=False))]
@@ -282,7 +290,7 @@ def run(rank: int, world: int, job: Job, name: str) -> tuple[str, list[str]]:
     for step in range(STEPS):
         if source.here:
             source.train(step)
-        if target.here and job.warm and step:
+        if target.here and step in _warming(job):
             target.train(step)
     if source.here:
         _add_entries(source, job.entries)

@@ -49,6 +49,8 @@ KEPT: dict[str, tuple[str, Job]] = {
         _spec("fsdp2", 3), _spec("fsdp1", 2, strategy="SHARD_GRAD_OP"), warm=True, evaluated=True)),
     "a mesh of ranks whose numbers nothing tells": (
         "refused: InvalidArgument", Job(_spec("plain", 1), _spec("fsdp2", 2, ranks=(2, 3)), (1, None, 0, 2), warm=True)),
+    "gradients of replicas that were put in other buckets": ("equal to both", Job(
+        _spec("ddp", 3, optimizer="wide"), _spec("ddp", 3, optimizer="wide"), warm=True)),
     "norms with hooks that exchange weight and bias": ("equal to both", Job(_spec("fsdp2", 4), _spec("fsdp2", 2), hooks="exchange")),
     "sharded norms whose values a hook changes": ("refused: Unsupported", Job(
         _spec("fsdp2", 2), _spec("fsdp2", 2), hooks="double and halve")),
