@@ -13,7 +13,6 @@ namespace shardwire::simulation {
 
 namespace {
 
-constexpr std::chrono::seconds connecting_limit(60);
 constexpr std::chrono::milliseconds longest_retransmission(200);
 
 std::pair<int, int> pair_of(int a, int b) {

@@ -29,8 +29,9 @@ class Network {
     Duration lower = std::chrono::microseconds(20);
     Duration upper = std::chrono::microseconds(200);
   };
-  /// A kernel gives up a connection after this long without an answer: see socket_stream.cpp.
+  /// A kernel gives up a connection after this long without an answer, see socket_stream.cpp, or an attempt to connect.
   static constexpr std::chrono::seconds unanswered_limit{30};
+  static constexpr std::chrono::seconds connecting_limit{60};
 
   Network(Events& events, Delay delay, Bug bug) : events_(events), delay_(delay), bug_(bug) {}
   Network(const Network&) = delete;

@@ -19,8 +19,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t max_events = 400'000;
-constexpr Duration limit_of_calls = 22s;   // join_limit, and more
-constexpr Duration until_forgotten = 50s;  // connections to hosts without power are given up by then
+constexpr Duration limit_of_calls = 22s;  // join_limit, and more
+// By then the last attempt to connect to a host without power is given up.
+constexpr Duration until_forgotten = Network::connecting_limit + 2s;
 
 class World {
  public:
