@@ -58,7 +58,7 @@ struct Message {
     keepStatusRequest @46 :KeepStatusRequest;
     keepStatus @47 :KeepStatus;
     keepDrop @48 :KeepDrop;
-    keepOrphan @49 :KeepOrphan;
+    keepMembersLost @49 :KeepMembersLost;
     attemptRaised @50 :AttemptRaised;
   }
 }
@@ -424,9 +424,8 @@ struct KeepStatus {
   json @1 :Text;
 }
 
-# The snapshot is a copy, and its publisher has been lost.
-struct KeepOrphan {
-  buffer @0 :UInt64;
+struct KeepMembersLost {
+  copies @0 :List(UInt64);  # buffers, of what they published
 }
 
 struct KeepDrop {

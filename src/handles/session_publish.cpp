@@ -334,7 +334,7 @@ BuddyCopies& SessionState::buddies() {
         .copied =
             [this](std::uint64_t buffer, const KeptCopies::Copy& copy) {
               core_->copies_of_others().add(buffer, copy);
-              core_->report_orphans();  // it may be lost already
+              core_->report_losses();  // it may be lost already
             },
         .log = [this](LogLevel level, const std::string& text) { core_->log(level, text); },
         .core = core_.get(),

@@ -95,15 +95,16 @@ void Keeper::serve(Connection& connection, const wire::Message& message) {
       }
       const Snapshot& one = states_.done(connection.id(), *done);
       drop_superseded();
+      if (lacks_publications()) publish_anew();  // a step that is replaced after a member was lost
       log(LogLevel::debug,
           fmt::format("holds '{}', step {}, rank {}: {} bytes", one.name, one.step, one.layout_rank, one.bytes));
       connection.send(wire::Kept{request});
     } else if (const auto* quit = std::get_if<wire::KeepQuit>(&message)) {
       states_.quit(connection.id(), quit->buffer, quit->forget);
-    } else if (const auto* orphan = std::get_if<wire::KeepOrphan>(&message)) {
-      if (!states_.orphan(connection.id(), orphan->buffer, loop_->now())) return;
-      published_in_ = 0;
-      publish_left();
+    } else if (const auto* lost = std::get_if<wire::KeepMembersLost>(&message)) {
+      for (const std::uint64_t copy : lost->copies) states_.orphan(connection.id(), copy, loop_->now());
+      if (trainers_.at(connection.id()).session == states_.newest_session()) states_.member_lost();
+      if (lacks_publications()) publish_anew();
     } else if (const auto* raised = std::get_if<wire::AttemptRaised>(&message)) {
       const std::uint64_t session = trainers_.at(connection.id()).session;
       if (session != 0 && session == states_.newest_session()) {
@@ -180,6 +181,17 @@ void Keeper::publish_left() {
       });
 }
 
+void Keeper::publish_anew() {
+  published_in_ = 0;
+  publish_left();
+}
+
+bool Keeper::lacks_publications() const {
+  const std::set<std::uint64_t> published = publications_->published();
+  return std::ranges::any_of(states_.to_publish(),
+                             [&](const Snapshot* one) { return !published.contains(one->buffer); });
+}
+
 void Keeper::published(std::uint64_t session, std::size_t failed) {
   if (!job_ || session != job_->session) return;  // the newest session may be one that was refused
   if (failed == 0) published_in_ = session;
@@ -254,7 +266,7 @@ void Keeper::closed(const Connection& connection) {
 
 void Keeper::drop_superseded() {
   std::set<std::uint64_t> left;
-  for (const Snapshot* one : states_.without_trainer()) left.insert(one->buffer);
+  for (const Snapshot* one : states_.to_publish()) left.insert(one->buffer);
   publications_->keep_only(std::move(left));
 }
 
@@ -268,10 +280,7 @@ void Keeper::sweep() {
   const bool lives = std::ranges::any_of(trainers_, [&](const auto& one) {
     return one.second.session != 0 && one.second.session == states_.newest_session();
   });
-  if (++sweeps_ % sweeps_before_retry == 0 && lives &&
-      publications_->published().size() < states_.without_trainer().size()) {
-    publish_left();
-  }
+  if (++sweeps_ % sweeps_before_retry == 0 && lives && lacks_publications()) publish_left();
   sweep_timer_->start(sweep_interval, [this] { sweep(); });
 }
 

@@ -64,6 +64,10 @@ class Keeper {
   void give(Connection& connection, wire::KeepBuffer answer, std::shared_ptr<memory::SharedMemory> memory);
   void refuse(Connection& connection, std::uint64_t request, const std::exception_ptr& why);
   void publish_left();
+  /// As publish_left(); who joins meanwhile waits for it.
+  void publish_anew();
+  /// Something is to be published, and is not.
+  [[nodiscard]] bool lacks_publications() const;
   void published(std::uint64_t session, std::size_t failed);
   void dismiss_older(std::uint32_t attempt);
   void closed(const Connection& connection);

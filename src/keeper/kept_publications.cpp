@@ -81,7 +81,7 @@ std::set<std::uint64_t> KeptPublications::published() const {
 void KeptPublications::publish(const wire::KeepJob& job, const KeptStates& states, Done done) {
   wanted_session_ = job.session;
   std::vector<Wanted> wanted;
-  for (const Snapshot* one : states.without_trainer()) {
+  for (const Snapshot* one : states.to_publish()) {
     const bool earlier = one->session != job.session;
     wanted.push_back({one->buffer,
                       {.name = one->name,

@@ -33,8 +33,8 @@ class KeptPublications {
   KeptPublications(const KeptPublications&) = delete;
   KeptPublications& operator=(const KeptPublications&) = delete;
 
-  /// Publishes snapshots whose trainers have ended, as far as they are not published in this session yet, and leaves earlier
-  /// ones. `done` runs on the thread of this object, with the number of those that could not be published; not if a newer
+  /// Publishes what is to be published (KeptStates::to_publish), as far as it is not published in this session yet, and leaves earlier
+  /// sessions. `done` runs on the thread of this object, with the number of those that could not be published; not if a newer
   /// session is wanted meanwhile.
   using Done = std::function<void(std::size_t failed)>;
   void publish(const wire::KeepJob& job, const KeptStates& states, Done done);

@@ -144,7 +144,8 @@ void KeptStates::require_reserve(std::uint64_t trainer, const wire::KeepBegin& a
   }
   // A trainer that has written two snapshots of its own has waited for all copies of the first.
   const std::size_t own = asked.copied ? 2 : 1;
-  reserves_[writer] = {wanted, asked.is_copy ? 0 : own};
+  Reserve& reserve = reserves_[writer];
+  reserve = {wanted, asked.is_copy ? 0 : own, std::max(0, reserve.shown_for - 1)};
 }
 
 bool KeptStates::all_have_enough(const std::string& name, std::uint64_t session) const {
@@ -224,10 +225,10 @@ const Snapshot& KeptStates::done(std::uint64_t trainer, wire::KeepDone content) 
   one.tensors = std::move(content.tensors);
   one.digests = std::move(content.digests);
   one.complete = true;
-  // The same state, published again.
+  // The trainer has gone back to this step.
   drop_if([&](const Snapshot& other) {
     return other.buffer != one.buffer && other.session == one.session && other.name == one.name &&
-           other.layout_rank == one.layout_rank && other.step == one.step &&
+           other.layout_rank == one.layout_rank && other.step >= one.step &&
            (other.trainer == trainer || other.trainer == 0);
   });
   return one;
@@ -250,6 +251,11 @@ bool KeptStates::orphan(std::uint64_t trainer, std::uint64_t buffer, Clock::Time
   found->second.ended = now;
   if (!writes(writer)) reserves_.erase(writer);
   return true;
+}
+
+void KeptStates::member_lost() {
+  constexpr int snapshots = 2;
+  for (auto& [writer, reserve] : reserves_) reserve.shown_for = snapshots;
 }
 
 // --- dropping ---
@@ -293,6 +299,25 @@ std::vector<const Snapshot*> KeptStates::without_trainer() const {
   std::vector<const Snapshot*> found;
   for (const auto& [buffer, one] : snapshots_) {
     if (one.complete && one.trainer == 0) found.push_back(&one);
+  }
+  return found;
+}
+
+// The trainer itself publishes the one that it has begun last. It publishes no copy: what its publisher has replaced comes from the
+// keeper of that host.
+std::vector<const Snapshot*> KeptStates::to_publish() const {
+  std::vector<const Snapshot*> found = without_trainer();
+  for (const auto& [writer, reserve] : reserves_) {
+    if (reserve.shown_for == 0) continue;
+    const Snapshot* newest = nullptr;
+    for (const auto& [buffer, one] : snapshots_) {
+      const bool counts = one.complete && !one.is_copy && one.session == newest_session() &&
+                          Writer{one.trainer, one.name, one.layout_rank} == writer;
+      if (!counts) continue;
+      const Snapshot* replaced = &one;
+      if (newest == nullptr || newest->order < one.order) std::swap(newest, replaced);
+      if (replaced != nullptr) found.push_back(replaced);
+    }
   }
   return found;
 }

@@ -48,7 +48,8 @@ struct Snapshot {
 /// that was begun last, whatever its step. It writes those of its own rank, and copies of those of ranks of other hosts. Where
 /// copies are made, one more stays: that all hosts have copied the latest is known only once the one after it is complete.
 /// Snapshots of earlier sessions stay until each trainer of the newest session that writes under their name has a complete one
-/// of its own (two where copies are made); if there is no room before, the `n` newest of each rank stay.
+/// of its own (two where copies are made); if there is no room before, the `n` newest of each rank stay. A trainer that writes a
+/// step again has gone back to it: its later steps are dropped.
 /// Pure: whoever uses it takes the memory. Threads: one.
 class KeptStates {
  public:
@@ -81,6 +82,10 @@ class KeptStates {
   /// The snapshot is a copy, and its publisher has been lost: it counts as one whose trainer has ended. Returns whether this
   /// trainer has such a snapshot, and it is complete.
   bool orphan(std::uint64_t trainer, std::uint64_t buffer, Clock::Time now);
+  /// A member of the newest session has been lost, perhaps when others were a step ahead of it. So the step that all have finished
+  /// is one that some trainers have replaced. These snapshots are to be published until the trainer begins its second one from now:
+  /// the first may still be the one that replaces that step, and the second continues from what all have restored.
+  void member_lost();
   /// The trainer has ended, in whatever manner.
   void ended(std::uint64_t trainer, Clock::Time now);
   /// Drops snapshots of trainers that have ended; an empty name: under all.
@@ -90,6 +95,8 @@ class KeptStates {
 
   /// Complete ones whose trainers have ended.
   [[nodiscard]] std::vector<const Snapshot*> without_trainer() const;
+  /// Complete ones that no trainer publishes and that are to be published: without_trainer(), and those of member_lost().
+  [[nodiscard]] std::vector<const Snapshot*> to_publish() const;
   struct CompleteStep {
     std::string name;
     std::int64_t step = 0;
@@ -124,6 +131,7 @@ class KeptStates {
   struct Reserve {
     ByteCount bytes = 0;     // of the snapshots to keep and the one that is written
     std::size_t enough = 1;  // complete ones, so that those of earlier sessions may go
+    int shown_for = 0;       // further snapshots until those that the trainer has replaced are not published any more
   };
   struct Attempt {
     Clock::Time began{};  // of its session

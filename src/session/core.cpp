@@ -256,11 +256,11 @@ void Core::meet_keeper(std::function<void(const std::exception_ptr& error)> met)
       });
 }
 
-void Core::report_orphans() {
+void Core::report_losses() {
   if (!keeper_) return;
-  for (const std::uint64_t buffer : copies_of_others_.take_orphans(directory(), keeper_->connections())) {
-    keeper_->notify(wire::KeepOrphan{buffer});
-  }
+  const std::size_t losses = directory().losses();
+  wire::KeepMembersLost lost{copies_of_others_.take_orphans(directory(), keeper_->connections())};
+  if (std::exchange(losses_told_, losses) != losses || !lost.copies.empty()) keeper_->notify(lost);
 }
 
 void Core::attempt_raised(std::uint32_t attempt) {
@@ -417,7 +417,7 @@ void Core::addresses_came(const wire::Addresses& addresses) {
 
 void Core::directory_changed() {
   for (const auto& operation : operations_) operation->directory_changed();
-  report_orphans();
+  report_losses();
   if (directory_changed_) directory_changed_();
   sweep();
 }

@@ -93,8 +93,8 @@ class Core : private Membership::Host {
   void meet_keeper(std::function<void(const std::exception_ptr& error)> met);
   [[nodiscard]] KeeperLink& keeper() { return *keeper_; }
   [[nodiscard]] KeptCopies& copies_of_others() { return copies_of_others_; }
-  /// Tells the keeper of copies whose publishers have been lost.
-  void report_orphans();
+  /// Tells the keeper that members have been lost, and which copies are of what they published.
+  void report_losses();
 
   // --- for restores ---
   [[nodiscard]] Loop& loop() { return loop_; }
@@ -161,6 +161,7 @@ class Core : private Membership::Host {
   std::unique_ptr<KeeperLink> keeper_;   // null: none was named
   std::uint64_t met_in_connection_ = 0;  // of keeper_
   KeptCopies copies_of_others_;
+  std::size_t losses_told_ = 0;  // to keeper_
   bool polling_copies_ = false;
   telemetry::Trace* trace_ = nullptr;  // null: nobody asked
   std::exception_ptr log_failure_;     // kept until a restore has ended with it

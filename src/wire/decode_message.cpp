@@ -243,7 +243,7 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::KEEP_STATUS_REQUEST:
     case Which::KEEP_STATUS:
     case Which::KEEP_DROP:
-    case Which::KEEP_ORPHAN: return read_keep_message(from, in);
+    case Which::KEEP_MEMBERS_LOST: return read_keep_message(from, in);
     case Which::CONFIRM: return read_confirm(from.getConfirm(), in);
     case Which::PING: return Ping{from.getPing().getNumber()};
     case Which::PONG: return Pong{from.getPong().getNumber()};

@@ -14,6 +14,10 @@ using Builder = schema::Message::Builder;
 
 constexpr std::size_t max_job_key_bytes = 4096;
 
+void set_numbers(capnp::List<std::uint64_t>::Builder list, const std::vector<std::uint64_t>& numbers) {
+  for (unsigned i = 0; i < list.size(); ++i) list.set(i, numbers[i]);
+}
+
 KeepJob read_keep_job(schema::KeepJob::Reader from, Input& in) {
   return {.request = from.getRequest(),
           .session = from.getSession(),
@@ -93,8 +97,7 @@ void write(Builder out, const KeepBegin& begin) {
   to.setPlace(begin.layout_rank);
   to.setSteps(begin.steps);
   to.setSizeBytes(begin.size_bytes);
-  auto free = to.initFree(static_cast<unsigned>(begin.free.size()));
-  for (unsigned i = 0; i < free.size(); ++i) free.set(i, begin.free[i]);
+  set_numbers(to.initFree(static_cast<unsigned>(begin.free.size())), begin.free);
   to.setCopied(begin.copied);
   to.setIsCopy(begin.is_copy);
   to.setNumaNode(begin.numa_node);
@@ -110,8 +113,7 @@ void write(Builder out, const KeepBuffer& buffer) {
   to.setBuffer(buffer.buffer);
   to.setSizeBytes(buffer.size_bytes);
   to.setDescriptors(buffer.descriptors);
-  auto released = to.initReleased(static_cast<unsigned>(buffer.released.size()));
-  for (unsigned i = 0; i < released.size(); ++i) released.set(i, buffer.released[i]);
+  set_numbers(to.initReleased(static_cast<unsigned>(buffer.released.size())), buffer.released);
 }
 
 void write(Builder out, const KeepDone& done) {
@@ -147,8 +149,8 @@ void write(Builder out, const Kept& kept) {
   out.initKept().setRequest(kept.request);
 }
 
-void write(Builder out, const KeepOrphan& orphan) {
-  out.initKeepOrphan().setBuffer(orphan.buffer);
+void write(Builder out, const KeepMembersLost& lost) {
+  set_numbers(out.initKeepMembersLost().initCopies(static_cast<unsigned>(lost.copies.size())), lost.copies);
 }
 
 void write(Builder out, const KeepStatusRequest& request) {
@@ -202,7 +204,14 @@ Message read_keep_message(schema::Message::Reader from, Input& in) {
       const auto drop = in.at("KeepDrop").pass(from.getKeepDrop());
       return KeepDrop{drop.getRequest(), in.at("KeepDrop.publication").name(drop.getPublication(), max_name_bytes)};
     }
-    case Which::KEEP_ORPHAN: return KeepOrphan{in.at("KeepOrphan").pass(from.getKeepOrphan()).getBuffer()};
+    case Which::KEEP_MEMBERS_LOST: {
+      const auto lost = in.at("KeepMembersLost").pass(from.getKeepMembersLost());
+      KeepMembersLost out;
+      for (const std::uint64_t one : in.at("KeepMembersLost.copies").numbers(lost.getCopies(), max_kept_buffers)) {
+        out.copies.push_back(one);
+      }
+      return out;
+    }
     default: in.at("Message").reject(fmt::format("is of the unknown kind {}", static_cast<unsigned>(from.which())));
   }
 }

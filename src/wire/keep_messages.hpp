@@ -18,7 +18,7 @@ void write(schema::Message::Builder out, const Kept& kept);
 void write(schema::Message::Builder out, const KeepStatusRequest& request);
 void write(schema::Message::Builder out, const KeepStatus& status);
 void write(schema::Message::Builder out, const KeepDrop& drop);
-void write(schema::Message::Builder out, const KeepOrphan& orphan);
+void write(schema::Message::Builder out, const KeepMembersLost& lost);
 
 /// Requires: the message is one of the above.
 Message read_keep_message(schema::Message::Reader from, Input& in);

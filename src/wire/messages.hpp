@@ -21,7 +21,7 @@
 // from bytes.
 namespace shardwire::wire {
 
-inline constexpr std::uint32_t protocol_version = 8;
+inline constexpr std::uint32_t protocol_version = 9;
 /// Member number of a guest that has not joined yet: member 0 assigns one beyond the job's size.
 inline constexpr std::int32_t no_member = -1;
 /// Guests that a job has at a time, at most.
@@ -495,10 +495,11 @@ struct KeepQuit {
   bool forget = false;  ///< the trainer has not mapped the buffer, and will not use it again
   bool operator==(const KeepQuit&) const = default;
 };
-/// The member that published what this snapshot is a copy of has been lost: the keeper is to publish it.
-struct KeepOrphan {
-  std::uint64_t buffer = 0;
-  bool operator==(const KeepOrphan&) const = default;
+/// Members of the session have been lost: the keeper is to publish what the trainers of this host have replaced, and these copies of
+/// what the lost members published.
+struct KeepMembersLost {
+  std::vector<std::uint64_t> copies{};  ///< buffers of this trainer
+  bool operator==(const KeepMembersLost&) const = default;
 };
 /// Answer to KeepDone and KeepDrop.
 struct Kept {
@@ -527,7 +528,7 @@ using MessageKinds =
                  Watch, Roster, MembershipChanges, Lookup, Addresses, Gather, Gathered, GatherQuit, GatherAbsent,
                  Confirm, Ping, Pong, Descriptors, Attach, Attached, ExchangeGivenUp, Unwatch, BlockRequest, KeepJob,
                  KeepJoined, KeepBegin, KeepBuffer, KeepDone, KeepQuit, Kept, KeepStatusRequest, KeepStatus, KeepDrop,
-                 KeepOrphan, AttemptRaised>;
+                 KeepMembersLost, AttemptRaised>;
 template <typename Kind, typename Kinds>
 inline constexpr bool is_one_of = false;
 template <typename Kind, typename... Kinds>

@@ -2,6 +2,7 @@
 // State that outlives its trainers: a keeper, jobs that end, and jobs that begin again.
 #include <unistd.h>
 
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -199,6 +200,57 @@ BOOST_AUTO_TEST_CASE(a_trainer_that_is_lost_is_read_from_the_keeper_in_the_same_
     sessions[1].reset();
   }
   BOOST_TEST(restored(*sessions[0], 0, 1) == 5);
+}
+
+// Rank 1 has not replaced step 5 when it is lost; rank 0 does so before or after. Each has a host with a keeper of its own.
+BOOST_DATA_TEST_CASE(ranks_that_are_a_step_apart_when_one_is_lost_go_back_to_the_step_that_both_had,
+                     boost::unit_test::data::make({false, true}), is_late) {
+  const Deadline deadline(240s);
+  const KeeperOptions options = named(is_late ? "late-step" : "step");
+  const auto first = start(of_host(options, 0));
+  const auto second = start(of_host(options, 1));
+  const std::uint16_t port = free_port();
+  std::vector<std::optional<Session>> sessions(2);
+  on_members(2, [&](int rank) {
+    sessions[static_cast<std::size_t>(rank)].emplace(
+        Session::join(member(rank, 2, port), with(of_host(options, rank))));
+  });
+  State zero(0, 2);
+  State one(1, 2);
+  Publication of_zero;
+  const auto publish_zero = [&](std::int64_t step) {
+    zero.set(step);
+    of_zero = Publication();
+    of_zero = sessions[0]->publish(zero.catalog, kept(step));
+  };
+  publish_zero(5);
+  if (!is_late) publish_zero(6);
+  one.set(5);
+  {
+    const Publication of_one = sessions[1]->publish(one.catalog, kept(5));
+    sessions[1].reset();
+  }
+  if (is_late) {
+    BOOST_TEST(restored(*sessions[0], 0, 1) == 5);  // the loss is known
+    publish_zero(6);
+  }
+  BOOST_TEST(restored(*sessions[0], 0, 1) == 5);
+  State whole(0, 1);
+  Restore restore = sessions[0]->restore(whole.catalog, within(patience));  // without a rule or a step
+  restore.wait();
+  BOOST_TEST(whole.wrong(5) == 0U);
+
+  // Rank 0 goes on from there; what it had replaced is not published any more.
+  publish_zero(5);
+  BOOST_TEST(restored(*sessions[0], 0, 1) == 5);
+  publish_zero(6);
+  const auto is_published = [](const nlohmann::json& kept_one) { return kept_one.at("published").get<bool>(); };
+  const auto published_of_zero = [&] {
+    const auto all = status_of(of_host(options, 0)).at("kept");
+    return std::count_if(all.begin(), all.end(), is_published);
+  };
+  while (published_of_zero() > 0) {
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_restore_that_loses_its_only_holder_goes_on_with_the_keeper) {

@@ -536,4 +536,43 @@ BOOST_AUTO_TEST_CASE(a_copy_whose_publisher_is_lost_counts_as_one_without_a_trai
   BOOST_TEST(kept.without_trainer().empty());
 }
 
+BOOST_AUTO_TEST_CASE(what_trainers_have_replaced_is_published_after_a_loss_until_all_have_gone_back) {
+  Kept kept(10000);
+  const auto published = [&] {
+    Steps steps;
+    for (const Snapshot* one : kept.to_publish()) steps.insert(one->step);
+    return steps;
+  };
+  wire::KeepBegin copy = of(1, 7);
+  copy.is_copy = true;
+  kept.keep(1, monday, copy);
+  copy.step = 2;
+  kept.keep(1, monday, copy);
+  kept.keep(1, monday, of(4));
+  kept.keep(1, monday, of(5));
+  BOOST_TEST(published().empty());
+  kept.member_lost();
+  BOOST_TEST((published() == Steps{4}));
+  // The trainer was about to finish this one, and others have not.
+  kept.keep(1, monday, of(6));
+  BOOST_TEST((published() == Steps{5}));
+  // It has restored what the lost member had.
+  kept.keep(1, monday, of(5));
+  BOOST_TEST(published().empty());
+  kept.keep(1, monday, of(6));
+  BOOST_TEST(published().empty());
+}
+
+BOOST_AUTO_TEST_CASE(steps_after_one_that_is_written_again_are_dropped) {
+  Kept kept(10000);
+  for (const std::int64_t step : {7, 8, 9}) kept.keep(1, monday, of(step, 0, 100, 3));
+  kept.keep(2, monday, of(9, 0, 100, 3));  // of another trainer
+  kept.keep(1, monday, of(8, 0, 100, 3));
+  kept.ended(1, {});
+  BOOST_TEST(kept.without_trainer().size() == 2U);
+  BOOST_TEST((kept.steps(monday) == Steps{7, 8, 9}));
+  kept.ended(2, {});
+  BOOST_TEST(kept.without_trainer().size() == 3U);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

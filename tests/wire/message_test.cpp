@@ -138,6 +138,7 @@ const std::vector<Refused> refused{
     {"KeepBegin.free", KeepBegin{.publication = "p", .free = std::vector<std::uint64_t>(max_kept_buffers + 1)}},
     {"KeepBuffer.descriptors", KeepBuffer{.descriptors = 65}},
     {"KeepBuffer.released", KeepBuffer{.released = std::vector<std::uint64_t>(max_kept_buffers + 1)}},
+    {"KeepMembersLost.copies", KeepMembersLost{.copies = std::vector<std::uint64_t>(max_kept_buffers + 1)}},
     {"KeepDone.tensors[0]", KeepDone{.tensors = {{0, 0, Extents{-1}}}}},
     {"KeepStatus.json", KeepStatus{1, std::string("a\0b", 3)}},
     {"KeepDrop.publication", KeepDrop{1, std::string(257, 'p')}},

@@ -216,7 +216,7 @@ class Maker {
         KeepStatusRequest{word()},
         KeepStatus{word(), text(2000)},
         KeepDrop{word(), text(200)},
-        KeepOrphan{word()},
+        KeepMembersLost{words()},
         AttemptRaised{attempt()},
     };
   }
