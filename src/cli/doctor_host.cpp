@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "cli/color.hpp"
 #include "cli/environment.hpp"
@@ -27,6 +29,7 @@
 #include "perf/measure/ports.hpp"
 #include "support/capabilities.hpp"
 #include "support/processor.hpp"
+#include "transport/rdma.hpp"
 #include "transport/shm/memory_left.hpp"
 
 namespace shardwire::cli {
@@ -72,9 +75,9 @@ Hint descriptors_hint() {
 Hint memlock_hint() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
-  return {"locked memory",
-          fmt::format("{}; matters for RDMA only, which pins the memory that it reads: ulimit -l raises it",
-                      limit_text(limit.rlim_cur, true))};
+  std::string text = limit_text(limit.rlim_cur, true) + "; matters for RDMA only, which pins the memory that it reads";
+  if (transport::pinnable_bytes()) text += ": " + transport::how_to_pin_more(::geteuid());
+  return {"locked memory", std::move(text)};
 }
 
 std::string attach_text(const std::string& scope, bool capable) {
