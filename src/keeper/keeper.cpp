@@ -95,7 +95,8 @@ void Keeper::serve(Connection& connection, const wire::Message& message) {
       }
       const Snapshot& one = states_.done(connection.id(), *done);
       drop_superseded();
-      if (lacks_publications()) publish_anew();  // a step that is replaced after a member was lost
+      // A step that is replaced after a member was lost.
+      if (states_.to_publish().size() > states_.without_trainer().size() && lacks_publications()) publish_anew();
       log(LogLevel::debug,
           fmt::format("holds '{}', step {}, rank {}: {} bytes", one.name, one.step, one.layout_rank, one.bytes));
       connection.send(wire::Kept{request});
