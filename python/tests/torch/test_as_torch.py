@@ -502,6 +502,8 @@ def _contradiction(rank: int, world: int) -> None:
     with swt.join(store, _MEMBERS[rank], world) as session:
         with pytest.raises(sw.InvalidArgument, match="of the process group"):
             swt.publish(session, nn.Linear(1, 1), step=1, ranks=list(range(world)))
+        with pytest.raises(sw.InvalidArgument, match="of the process group"):
+            swt.restore_into(session, nn.Linear(1, 1), ranks=list(range(world)), timeout=30)
         session.gather("refused", b"", 30)
 
 

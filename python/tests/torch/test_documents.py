@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from test_torchrun import keeper  # noqa: F401
+from test_torchrun import kept_job  # noqa: F401
 from training import build, differences, reference, train
 
 import shardwire as sw
@@ -143,8 +143,8 @@ def test_the_loop(pool):
         assert (first, second) == ((0, 4), (0, 5)) and differing
 
 
-def test_the_loop_goes_on_from_what_a_keeper_holds(pool, keeper):  # noqa: F811
-    assert pool(2, loop, keeper) == [((0, 4), (4, 4), [])] * 2
+def test_the_loop_goes_on_from_what_a_keeper_holds(pool, kept_job):  # noqa: F811
+    assert pool(2, loop, kept_job) == [((0, 4), (4, 4), [])] * 2
 
 
 def exported(rank: int, world: int, path: str) -> Any:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import gc
+import threading
 import weakref
 from typing import Any, Callable
 
@@ -271,6 +273,29 @@ def test_a_state_publishes_each_step_in_place_of_the_one_before(session):
     del state
     gc.collect()
     assert not session.inventory("latest").publishers
+
+
+def test_a_state_always_publishes_some_step(session):
+    model, optimizer = made()
+    state = swt.State(model, optimizer)
+    state.publish(session, step=0, name="latest", snapshot="copy")
+    ended = threading.Event()
+
+    def watch() -> tuple[int, list[int]]:
+        looked, gaps = 0, []
+        while not ended.is_set() or looked == 0:
+            looked += 1
+            if not session.inventory("latest").publishers:
+                gaps.append(looked)
+        return looked, gaps
+
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        watching = threads.submit(watch)
+        for number in range(1, 200):
+            state.publish(session, step=number, name="latest", snapshot="copy")
+        ended.set()
+        looked, gaps = watching.result(60)
+    assert not gaps, (looked, gaps)
 
 
 def test_a_catalog_follows_the_optimizers_of_a_state(session):

@@ -52,6 +52,24 @@ def test_tensors_that_are_replaced_are_published():
             assert ours.state[target.weight]["moment"].scale.tolist() == [step] * 3
 
 
+class Nests(torch.optim.Adam):
+    """Its state dict has the states of a parameter in a dict of their own, as optimizers of bitsandbytes have it."""
+
+    def state_dict(self):
+        given = super().state_dict()
+        given["state"] = {number: {"quantized": states} for number, states in given["state"].items()}
+        return given
+
+
+def test_states_that_have_another_form_in_the_state_dict_are_refused():
+    model = nn.Linear(16, 3)
+    optimizer = Nests(model.parameters())
+    model(torch.ones(1, 16)).sum().backward()
+    optimizer.step()
+    with swt.join(dist.HashStore(), 0, 1) as session, pytest.raises(sw.Unsupported, match=r"state_dict\(\) of optimizer 0 \(Nests\)"):
+        swt.publish(session, model, optimizer, step=1)
+
+
 @pytest.mark.parametrize("name", ["scale", "codes", "qmap"])
 def test_states_may_be_named_as_parts_are(name):
     parameter = nn.Parameter(torch.zeros(3, 16))

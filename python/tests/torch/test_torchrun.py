@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from keepers import keeper
 from ports import free_port
 from training import differences
 
@@ -70,29 +70,19 @@ def test_a_job_of_three_ranks_takes_over_from_one_of_four(tmp_path):
 
 
 @pytest.fixture
-def keeper(tmp_path):
-    """A keeper of a job of this test alone; the name of the job."""
-    command = shutil.which("shardwire")
-    if command is None:
-        pytest.skip("there is no shardwire command in PATH")
-    name = f"torchrun-test-{os.getpid()}"
-    running = subprocess.Popen([command, "keep", "--job", name, "--budget", "64M"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert running.stdout is not None
-        assert name in running.stdout.readline()
+def kept_job():
+    """The name of a job that has a keeper, and is attempted twice."""
+    with keeper("torchrun-test") as (command, name):
         yield name
         status = subprocess.run([command, "keep", "--job", name, "--status"], capture_output=True, text=True, check=True, timeout=60)
         assert "2 attempts" in status.stdout, status.stdout
-    finally:
-        running.terminate()
-        running.wait(30)
 
 
-def test_a_job_whose_workers_are_all_restarted_goes_on_from_what_its_keeper_holds(tmp_path, keeper):
+def test_a_job_whose_workers_are_all_restarted_goes_on_from_what_its_keeper_holds(tmp_path, kept_job):
     script = SCRIPT.with_name("keep.py")
     finish(start(3, tmp_path / "without", 6, script=script))
     began = time.monotonic()
-    finish(start(3, tmp_path / "killed", 6, script=script, restarts=1, SHARDWIRE_KEEPER=keeper, DIES_AT="3"))
+    finish(start(3, tmp_path / "killed", 6, script=script, restarts=1, SHARDWIRE_KEEPER=kept_job, DIES_AT="3"))
     print(f"with a restart: {time.monotonic() - began:.1f} s")
     whole, killed = torch.load(tmp_path / "without"), torch.load(tmp_path / "killed")
     assert (killed["attempt"], killed["resumed"]) == (1, 3)
