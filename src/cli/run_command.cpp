@@ -150,7 +150,8 @@ std::function<int()> declare_run(CLI::App& app) {
                  "kind:R@P, strike source rank R once P percent of all remote payload has arrived, or, with P one of "
                  "plan, bind, move, verify, when the first target rank enters that stage. Kinds: kill (SIGKILL), stop "
                  "(SIGSTOP), cut (its connections close, no others are accepted), corrupt (a bit of a delivered box "
-                 "flips before its check), slow (it sends at 1 % of its speed), restep (it starts its next step). May "
+                 "flips before its check), slow (it sends at 1 % of its speed; what others map or read "
+                 "of it is not slower), restep (it starts its next step). May "
                  "be given several times");
   app.add_option("--report", words->report, "write a JSON report to this file")->type_name(file_type);
   return [words] { return run(*words); };
